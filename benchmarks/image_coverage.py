@@ -21,7 +21,7 @@ from rich.table import Table
 from opalite.ir import DeviceInfo
 from opalite.kernels import kernels_for
 from opalite.kernels.data_movement.layout_cast import PlaceCastStream
-from opalite.plan.node_report import NodeReport
+from opalite.plan.program import NodeReport
 
 from .plans_by_device import FIXTURES
 from .programs.__main__ import find_models

@@ -84,7 +84,7 @@ class SymbolicTable:
 
 @dataclass(frozen=True, eq=False)
 class PerShapeTable:
-    """A table recomputed for each shape: `maker` (plan/template/size_dependent_tables.py) applied to symbolic `args`.
+    """A table recomputed for each shape: `maker` (plan/template/symbolic_numbers.py) applied to symbolic `args`.
 
     count: its elements of `dtype`.
     """

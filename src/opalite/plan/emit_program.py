@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import knobs
-from ..ir.constants.lazy_array import LazyArray, page_aligned, page_contiguous
+from ..ir.constants.lazy_array import Array, LazyArray, page_aligned, page_contiguous
 from ..ir.device.default_workgroups import size_grid
 from ..ir.device.device_family import ADDRESSES, SLOW_SUB_BUFFERS
 from ..ir.device.device_info import DeviceInfo
@@ -37,12 +37,12 @@ from ..ops.operator import Cost
 from .memory.buffer_aliasing import AliasedSlice, BufferAliasing, copied_inputs, find_buffer_aliasing, is_alias
 from .memory.liveness import Lifetime, assign_memory, linger
 from .memory.verify_memory_plan import verify_contents
-from .node_report import NodeReport
 from .program import (
     DownloadStep,
     HostStep,
     LaunchStep,
     LocalArg,
+    NodeReport,
     Port,
     Program,
     ReferenceStep,
@@ -59,8 +59,6 @@ from .template.program_template import Template
 from .template.symbolic_numbers import TypeText
 from .weights.packed_weights import Form, placed_form, weight_form
 from .work_partition import find_work_partition
-
-Array = np.ndarray[Any, Any]
 
 MOST_HELD = 64 << 20
 """Bytes of late weights that a plan keeps in memory at first, so that small models pack them once."""
@@ -90,9 +88,7 @@ class Emitter:
     sources: dict[SourceSpec, int] = field(default_factory=dict)
     walks: dict[tuple[str, ...], int] = field(default_factory=dict)
     counts: list[int] = field(default_factory=list)  # number of launches by number of the node
-    tables: dict[int, SymbolicTable | PerShapeTable] = field(
-        default_factory=dict
-    )  # contents of slots that depend on sizes
+    tables: dict[int, SymbolicTable | PerShapeTable] = field(default_factory=dict)  # contents that depend on sizes
     now: int = 0
     stored: Mapping[Value, Array] = field(default_factory=dict)
     forms: MutableMapping[tuple[Value, str], Array] | None = None
@@ -110,12 +106,10 @@ class Emitter:
     def slot(self, v: Value) -> int:
         """Device slot of a value; a constant's slot holds its stored form."""
         if v not in self.slots:
-            if v.is_const or v in self.stored:
-                is_image = v.type.layout.is_image
-                if v in self.stored:
-                    self.slots[v] = self.add_weight(self.stored[v], v.name, is_image)
-                else:
-                    self.slots[v] = self.add_constant(v, is_image)
+            if v in self.stored:
+                self.slots[v] = self.add_weight(self.stored[v], v.name, v.type.layout.is_image)
+            elif v.is_const:
+                self.slots[v] = self.add_constant(v, v.type.layout.is_image)
             elif (spot := self.nesting.find(v)).root is not v:
                 self.slots[v] = self.part(v, spot)
             else:
@@ -329,9 +323,8 @@ def _emit(
             problem = kernel.problem(node, device)
             e.settings[node] = e.settings.get(node) or _untuned(kernel, problem, untuned)
             if graph.trace is not None and kernel.illegal(problem, e.settings[node].params) is not None:
-                e.settings[node] = LaunchConfig(
-                    next(kernel.points(problem))
-                )  # symbolic sizes prove less than plain ones
+                # Symbolic sizes prove less than plain ones.
+                e.settings[node] = LaunchConfig(next(kernel.points(problem)))
             e.launches[node] = launches_of(kernel, problem, e.settings[node].params)
     refusal, part = _nesting_refusal(device), part_alignment(device)
     e.nesting = find_buffer_aliasing(graph, e.launches, alignment(device), refusal, part_align=part)
@@ -390,12 +383,13 @@ def _emit_node(e: Emitter, node: Node) -> int:
         return 0
     if isinstance(node.op, PlaceCast):
         x, y = node.x, node.y
-        source, target = x.type.place.target, y.type.place.target
-        if target is Target.HOST:
+        if y.type.place.target is Target.HOST:
+            memory = e.lifetimes[e.slot(x)]
             steps.append(DownloadStep(e.slot(x), e.host(y), y.dtype, y.shape, x.name))
-            e.lifetimes[e.slot(x)].storage = _separate(e, e.slot(x))
+            if memory.storage is Storage.DYNAMIC:  # a weight stays one
+                memory.storage = Storage.SEPARATE
             return 0
-        if source is Target.HOST:
+        if x.type.place.target is Target.HOST:
             number = e.slot(y)
             e.lifetimes[number].storage = Storage.SEPARATE
             steps.append(UploadStep(e.host(x), number, y.type.storage, x.name))
@@ -404,12 +398,6 @@ def _emit_node(e: Emitter, node: Node) -> int:
         _emit_host(e, node)
         return 0
     return _emit_launches(e, node)
-
-
-def _separate(e: Emitter, number: int) -> Storage:
-    """The storage of an output: SEPARATE unless it is a weight."""
-    now = e.lifetimes[number].storage
-    return Storage.SEPARATE if now is Storage.DYNAMIC else now
 
 
 def _emit_host(e: Emitter, node: Node) -> None:
@@ -469,12 +457,10 @@ def add_launches(
 
 def size_steps(program: Program, device: DeviceInfo) -> None:
     """Choose open work-groups and round grids up to multiples of work-groups."""
-    program.steps = [_sized(step, device) if isinstance(step, LaunchStep) else step for step in program.steps]
-
-
-def _sized(step: LaunchStep, device: DeviceInfo) -> LaunchStep:
-    grid, group = size_grid(step.grid, step.group, device)
-    return replace(step, grid=grid, group=group)
+    for i, step in enumerate(program.steps):
+        if isinstance(step, LaunchStep):
+            grid, group = size_grid(step.grid, step.group, device)
+            program.steps[i] = replace(step, grid=grid, group=group)
 
 
 def _cost(e: Emitter, node: Node) -> Cost:
@@ -504,9 +490,8 @@ def _nesting_words(e: Emitter, node: Node) -> str:
     else:
         start = e.program.slots[e.slots[spot.root]].offset + spot.offset
         where = f"from byte {start} of the arena on" + (f", {inside}" if inside else "")
-    what = (
-        "its inputs are computed in its memory" if isinstance(node.op, Concat) else "it is part of its input's memory"
-    )
+    joins = isinstance(node.op, Concat)
+    what = "its inputs are computed in its memory" if joins else "it is part of its input's memory"
     return f"moves no data: {what}, {where}"
 
 

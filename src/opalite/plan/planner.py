@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from ..ir.constants.lazy_array import LazyArray, pin_all, unpin_all
+from ..ir.constants.lazy_array import Array, LazyArray, pin_all, unpin_all
 from ..ir.device.device_info import DeviceInfo
 from ..ir.graph import Graph, Node
 from ..ir.place import Memory
@@ -27,11 +25,8 @@ from ..passes.pipeline import optimise, place
 from ..passes.rewrite_driver import Context
 from .emit_program import Emitter, emit, emit_template
 from .memory.memory_limits import check_sizes
-from .node_report import NodeReport
-from .program import LaunchStep, Program, ReferenceStep, TuningRecord
+from .program import LaunchStep, NodeReport, Program, ReferenceStep, TuningRecord
 from .template.program_template import Template
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ dynamic-separate storage) or images; host slots are arrays. Steps run in order a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -217,8 +217,61 @@ class Program:
     sources: list[SourceSpec] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     memory: MemoryReport = field(default_factory=MemoryReport)
-    placement: Sequence[Any] = ()  # NodeReport records for explain()
+    placement: Sequence[Any] = ()  # NodeReports for explain()
     stores_halves: bool = False  # whether a computed value is stored in halves and may overflow
     tuning: TuningRecord | None = None  # tuning queries during planning; None if not recorded
     reserved: list[ReservedPort] = field(default_factory=list)
     weight_keys: dict[int, str] = field(default_factory=dict)  # content keys of weights, if known
+
+
+@dataclass
+class NodeReport:
+    """One node after planning. `seconds` is the cost model's estimate, or the tuner's time if `measured`.
+
+    model_nodes: (operator, name) of each ONNX node that it computes; none if a pass added it.
+    """
+
+    index: int
+    name: str
+    op: str
+    origin: str
+    target: str  # opencl, host or view
+    kernel: str
+    outputs: tuple[str, ...]
+    places: tuple[str, ...]
+    params: dict[str, Any] = field(default_factory=dict)
+    why: str = ""
+    candidates: tuple[tuple[str, str, float, bool], ...] = ()  # kernel, output layout, seconds, whether measured
+    refusals: dict[str, str] = field(default_factory=dict)
+    launches: int = 0
+    flops: float = 0.0
+    nbytes: float = 0.0
+    epilogue: str = ""
+    seconds: float = 0.0
+    measured: bool = False
+    group: tuple[int, ...] | None = None  # the tuned work-group; None: the default one
+    model_nodes: tuple[tuple[str, str], ...] = ()
+
+
+def task_report(label: str, op: str, why: str, target: str = "host") -> NodeReport:
+    """A report on a host task between two programs."""
+    return NodeReport(0, label, op, op, target, "", (), (), why=why)
+
+
+class LazyList(Sequence[Any]):
+    """The items of `make()`, computed at the first use."""
+
+    def __init__(self, make: Callable[[], Sequence[Any]]) -> None:
+        self._make = make
+        self._made: Sequence[Any] | None = None
+
+    def _items(self) -> Sequence[Any]:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items()[index]
+
+    def __len__(self) -> int:
+        return len(self._items())

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
+from ..ir.constants.lazy_array import Array
 from ..ir.device.device_info import DeviceInfo
 from ..ir.graph import Graph, Node, Value
 from ..kernels.kernel import Kernel, LaunchConfig
@@ -20,7 +18,6 @@ from .emit_program import Emitter, add_launches, alignment, size_steps
 from .memory.liveness import assign_memory
 from .program import Program, Storage
 
-Array = np.ndarray[Any, Any]
 Forms = MutableMapping[tuple[Value, str], Array]
 """Packed constants, by value and the form's name."""
 

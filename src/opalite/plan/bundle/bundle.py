@@ -20,10 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...errors import BundleError
-from ...ir.constants.lazy_array import LazyArray
+from ...ir.constants.lazy_array import Array, LazyArray
 from ...ir.device.device_family import ADDRESSES, PTX_MMA, PTX_WGMMA
 from ...ir.device.device_info import DeviceInfo
 from ..control_flow import Flow
@@ -35,8 +33,6 @@ VERSION = 10
 SUFFIX = ".opal"
 TABLE = 64 << 20
 """Least bytes of a gather-only table that is memory-mapped from the bundle."""
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

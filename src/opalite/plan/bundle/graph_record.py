@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ...ir.constants.lazy_array import LazyArray
+from ...ir.constants.lazy_array import Array, LazyArray
 from ...ir.graph import Node, Value
 from ...ir.symbols import Guard, Trace, is_symbolic_int, read_expression
 from ...ir.tensor_type import TensorType
@@ -23,7 +21,6 @@ from ..template.shape_tensors import ShapeTensors
 if TYPE_CHECKING:
     from ..emit_program import Emitter
 
-Array = np.ndarray[Any, Any]
 
 KEPT = 1 << 14
 """Most bytes of a constant recorded by contents: scalars and zero points, which programs depend on."""

@@ -9,6 +9,7 @@ import base64
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -23,64 +24,19 @@ from ...ir.tensor_type import TensorType
 from .. import control_flow as f
 from .. import program as p
 from ..memory.liveness import Lifetime
-from ..node_report import NodeReport
+from ..template import shape_tensors as t
+from ..template import symbolic_numbers as n
 from ..template.program_template import Template
-from ..template.shape_tensors import ShapeTensorLeaf, ShapeTensors, ShapeTensorStep, TypeTerms
-from ..template.symbolic_numbers import SymbolicRecord, TableTerms, Term, TypedTerm, TypeText
 from . import graph_record as g
 
-_CLASSES: dict[str, type[Any]] = {
-    c.__name__: c
-    for c in (
-        p.Slot,
-        p.Port,
-        p.ReservedPort,
-        p.SlotArg,
-        p.ScalarArg,
-        p.LocalArg,
-        p.SourceSpec,
-        p.LaunchStep,
-        p.UploadStep,
-        p.DownloadStep,
-        p.HostStep,
-        p.ReferenceStep,
-        p.MemoryReport,
-        p.TuningRecord,
-        p.Program,
-        NodeReport,
-        TensorType,
-        Place,
-        Layout,
-        Template,
-        ShapeTensorLeaf,
-        ShapeTensorStep,
-        ShapeTensors,
-        TypeTerms,
-        Term,
-        TypedTerm,
-        TableTerms,
-        SymbolicRecord,
-        TypeText,
-        Lifetime,
-        Guard,
-        DeviceInfo,
-        f.RunProgram,
-        f.Rename,
-        f.Constant,
-        f.HostNode,
-        f.FirstRows,
-        f.Switch,
-        f.Rows,
-        f.RunLoop,
-        f.Flow,
-        g.ValueRecord,
-        g.NodeRecord,
-        g.FormRecord,
-        g.ResultRecord,
-        g.TraceRecord,
-        g.GraphRecord,
-    )
+_OF_MODULES: dict[str, Any] = {
+    name: c
+    for module in (p, f, g, t, n)
+    for name, c in vars(module).items()
+    if is_dataclass(c) and c.__module__ == module.__name__
 }
+_OTHERS = (TensorType, Place, Layout, Template, Lifetime, Guard, DeviceInfo)
+_CLASSES: dict[str, type[Any]] = {**_OF_MODULES, **{c.__name__: c for c in _OTHERS}}
 _KNOWN_ANYWAY = ("weight_keys",)  # last fields, which are not encoded: the reader of a bundle fills them in
 _ENUMS: dict[str, type[Any]] = {"Storage": p.Storage, "Target": Target, "LayoutKind": LayoutKind}
 
@@ -103,17 +59,13 @@ class Encoder:
             return {"dt": x.short}
         if type(x).__name__ in _ENUMS:
             return {"e": [type(x).__name__, x.value]}
-        if _is_expression(x):
+        if _is_a(x, "opalite.expr.expression", "Expr"):
             return {"x": [str(x), [d.short for d in x.dtypes]]}
-        if _is_operator(x):
+        if _is_a(x, "opalite.ops.operator", "Op"):
             return {"o": [x.name, self.encode(x.attributes()), _module_of(x)]}
-        if dataclasses.is_dataclass(x) and _class(type(x).__name__) is type(x):
-            values = [
-                self.encode(getattr(x, field.name))
-                for field in dataclasses.fields(x)
-                if field.name not in _KNOWN_ANYWAY
-            ]
-            return {"c": [type(x).__name__, *values]}
+        if is_dataclass(x) and _class(type(x).__name__) is type(x):
+            names = [field.name for field in dataclasses.fields(x) if field.name not in _KNOWN_ANYWAY]
+            return {"c": [type(x).__name__, *(self.encode(getattr(x, name)) for name in names)]}
         if isinstance(x, np.ndarray | LazyArray):
             self.arrays.append(x)
             return {"a": len(self.arrays) - 1}
@@ -137,22 +89,9 @@ def _class(name: str) -> type[Any] | None:
     return _CLASSES.get(name)
 
 
-def _is_expression(x: Any) -> bool:
-    """Whether `x` is an Expr, without importing operators: only programs with host steps contain any."""
-    if "opalite.ops" not in sys.modules:
-        return False
-    from ...expr.expression import Expr
-
-    return isinstance(x, Expr)
-
-
-def _is_operator(x: Any) -> bool:
-    """Whether `x` is a canonical operator, as host steps contain."""
-    if "opalite.ops" not in sys.modules:
-        return False
-    from ...ops.operator import Op
-
-    return isinstance(x, Op)
+def _is_a(x: Any, module: str, name: str) -> bool:
+    """Whether `x` is of a class of operators or expressions, not imported for this: few programs contain any."""
+    return module in sys.modules and isinstance(x, getattr(sys.modules[module], name))
 
 
 def _module_of(op: Any) -> str:
@@ -216,9 +155,7 @@ class _Decoder:
             for tag, body in data.items():
                 made = self._by_tag.get(tag)
                 if made is None:
-                    raise BundleError(
-                        f"record tag {tag!r} is unknown to this version of opalite; compile the model again"
-                    )
+                    raise _unknown(f"record tag {tag!r}")
                 return made(body)
             raise BundleError("a record is empty; compile the model again")
         if kind is list:
@@ -269,13 +206,16 @@ class _Decoder:
 _NESTED = (dict, list)
 
 
+def _unknown(what: str) -> BundleError:
+    return BundleError(f"{what} is unknown to this version of opalite; compile the model again")
+
+
 def _plain_class(name: str) -> tuple[Any, tuple[str, ...] | None]:
     """(dataclass of that name, its field names in order, or None if it needs its constructor)."""
     cls = _class(name)
     if cls is None:
-        raise BundleError(f"record {name!r} is unknown to this version of opalite; compile the model again")
+        raise _unknown(f"record {name!r}")
     fields = dataclasses.fields(cls)
-    is_plain = (
-        not hasattr(cls, "__post_init__") and not hasattr(cls, "__slots__") and all(field.init for field in fields)
-    )
+    has_own = hasattr(cls, "__post_init__") or hasattr(cls, "__slots__")
+    is_plain = not has_own and all(field.init for field in fields)
     return cls, tuple(field.name for field in fields) if is_plain else None

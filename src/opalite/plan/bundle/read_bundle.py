@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ import numpy as np
 
 from ...errors import BundleError, ModelFormatError
 from ...ir.constants.content_hash import content_key
-from ...ir.constants.lazy_array import LazyArray, mapped_part
+from ...ir.constants.lazy_array import Array, LazyArray, mapped_part
 from ...ir.constants.model_file import FilePart, ModelFile
 from ...ir.device.device_info import DeviceInfo
-from ..lazy_list import LazyList
+from ..program import LazyList
 from ..template.program_template import Template
 from ..weights.checksum import byte_sum
 from ..weights.safetensors_file import TensorFile, TensorFileError
@@ -26,7 +27,8 @@ from .bundle import TABLE, VERSION, Bundle, Content, GraphText, Rebuild, Untrust
 from .dispatch_key import DispatchKey
 from .json_codec import decode
 
-Array = np.ndarray[Any, Any]
+_INVALID = (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError)
+"""Errors of decoding invalid data."""
 
 
 def load_bundle(
@@ -54,32 +56,22 @@ def load_bundle(
             found = about["version"]
             raise BundleError(f"'{where}' has bundle version {found}, this opalite reads {VERSION}; compile it again")
         reader = _Reader(where, file, about, apart, rebuild, text_digest(text))
-        return Bundle(
-            [reader.variant(n, raw) for n, raw in enumerate(about["variants"])], about["meta"], text_digest(text)
-        )
-    except (
-        *(TensorFileError, OSError, KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError),
-    ) as e:
+        variants = [reader.variant(n, raw) for n, raw in enumerate(about["variants"])]
+        return Bundle(variants, about["meta"], text_digest(text))
+    except (TensorFileError, OSError, *_INVALID) as e:
         raise BundleError(f"'{where}' is not a complete .opal bundle ({e}); compile the model again") from e
 
 
+@dataclass(frozen=True)
 class _Reader:
     """Reader of the checked parts of one bundle."""
 
-    def __init__(
-        self,
-        where: Path,
-        file: TensorFile,
-        about: Mapping[str, Any],
-        apart: WeightFiles | None,
-        rebuild: Rebuild | None,
-        digest: str,
-    ) -> None:
-        self._rebuild, self._digest = rebuild, digest
-        self._where = where
-        self._apart = apart
-        self._file = file
-        self._about = about
+    where: Path
+    file: TensorFile
+    about: Mapping[str, Any]
+    apart: WeightFiles | None
+    rebuild: Rebuild | None
+    digest: str
 
     def variant(self, n: int, raw: Mapping[str, Any]) -> Variant:
         """Variant number `n`, decoded on use."""
@@ -88,7 +80,7 @@ class _Reader:
         device = DeviceInfo.from_json(raw["device"])
         sizes = None if raw["sizes"] is None else {name: _axes(axes) for name, axes in raw["sizes"].items()}
         if sizes is not None and any(len(axes) != len(shapes[name]) for name, axes in sizes.items()):
-            raise _damaged(self._where)
+            raise _damaged(self.where)
         return Variant(
             device,
             lambda: self._program(n, raw, device),
@@ -107,7 +99,7 @@ class _Reader:
         """The recorded graph; its bytes must match its key, since checksums of an untrusted file prove nothing."""
         text = self._checked(raw["key"])
         if content_key(text) != raw["key"]:
-            raise _damaged(self._where)
+            raise _damaged(self.where)
         arrays, keys = self._arrays(raw["arrays"], picked)
         return GraphText(json.loads(text.tobytes()), arrays, keys)
 
@@ -117,88 +109,84 @@ class _Reader:
         return arrays, {id(a): key for a, (_, _, key) in zip(arrays, kinds, strict=True)}
 
     def _program(self, n: int, raw: Mapping[str, Any], device: DeviceInfo) -> Content:
-        if self._rebuild is not None:
-            return self._rebuilt(self._rebuild, n, raw, device)
         try:
-            arrays, keys = self._arrays(raw["arrays"], frozenset(raw["picked"]))
-            content: Content = decode(self._json(f"program {n}"), arrays)
-            if isinstance(content, Template):
-                content.compile()
-        except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
-            raise BundleError(f"'{self._where}' was written by another opalite ({e}); compile the model again") from e
-        for program in programs_of(content):
-            program.weight_keys = {slot: keys[id(a)] for slot, a in program.weights.items()}
-        return self._reported(n, content)
-
-    def _rebuilt(self, rebuild: Rebuild, n: int, raw: Mapping[str, Any], device: DeviceInfo) -> Content:
-        try:
-            graph = raw["graph"]
-            untrusted = Untrusted(
-                self._digest,
-                n,
-                device,
-                "" if graph is None else str(graph["key"]),
-                lambda: self._graph(graph, raw["picked"]),
-                lambda key, kind, shape: self._array(key, _dtype(kind), shape, key in raw["picked"]),
-            )
-            content = rebuild(untrusted)
-        except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
-            raise BundleError(f"'{self._where}' was written by another opalite ({e}); compile the model again") from e
+            content = self._decoded(n, raw) if self.rebuild is None else self.rebuild(self._untrusted(n, raw, device))
+        except _INVALID as e:
+            raise BundleError(f"'{self.where}' was written by another opalite ({e}); compile the model again") from e
         except BundleError as e:
+            if self.rebuild is None:
+                raise
             raise BundleError(
-                f"'{self._where}' is not trusted, and this opalite cannot make its programs again: {e}. Compile the "
+                f"'{self.where}' is not trusted, and this opalite cannot make its programs again: {e}. Compile the "
                 "model again, or pass trust=True if you know who made the file"
             ) from e
-        return self._reported(n, content)
-
-    def _reported(self, n: int, content: Content) -> Content:
         for i, program in enumerate(programs_of(content)):
             program.placement = LazyList(partial(self._reports, n, i))
         return content
 
+    def _decoded(self, n: int, raw: Mapping[str, Any]) -> Content:
+        arrays, keys = self._arrays(raw["arrays"], frozenset(raw["picked"]))
+        content: Content = decode(self._json(f"program {n}"), arrays)
+        if isinstance(content, Template):
+            content.compile()
+        for program in programs_of(content):
+            program.weight_keys = {slot: keys[id(a)] for slot, a in program.weights.items()}
+        return content
+
+    def _untrusted(self, n: int, raw: Mapping[str, Any], device: DeviceInfo) -> Untrusted:
+        graph = raw["graph"]
+        return Untrusted(
+            self.digest,
+            n,
+            device,
+            "" if graph is None else str(graph["key"]),
+            lambda: self._graph(graph, raw["picked"]),
+            lambda key, kind, shape: self._array(key, _dtype(kind), shape, key in raw["picked"]),
+        )
+
     def _reports(self, n: int, program: int) -> Any:
         try:
             return decode(self._json(f"reports {n}"), ())[program]
-        except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
-            raise BundleError(f"'{self._where}' has no readable node reports ({e}); compile the model again") from e
+        except _INVALID as e:
+            raise BundleError(f"'{self.where}' has no readable node reports ({e}); compile the model again") from e
 
     def _json(self, name: str) -> Any:
-        text = self._file.texts.get(name, "")
-        if self._about["digests"].get(name) != text_digest(text):
-            raise _damaged(self._where)
+        text = self.file.texts.get(name, "")
+        if self.about["digests"].get(name) != text_digest(text):
+            raise _damaged(self.where)
         return json.loads(text)
 
     def _array(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], picked: bool) -> Array | LazyArray:
-        if self._apart is not None and key in self._about["files"]:
+        if self.apart is not None and key in self.about["files"]:
             return self._mapped(key, dtype, shape)
-        if picked and os.name == "posix" and self._file.nbytes(key) >= TABLE:
+        if picked and os.name == "posix" and self.file.nbytes(key) >= TABLE:
             # A mapped table is not checksummed, so that its key is unique to this file.
-            return mapped_part(dtype, shape, f"{self._digest}:{key}", lambda: self._file.map(key))
-        if self._apart is None or self._file.has(key):
+            return mapped_part(dtype, shape, f"{self.digest}:{key}", lambda: self.file.map(key))
+        if self.apart is None or self.file.has(key):
             return self._checked(key).view(dtype).reshape(shape)
         try:
-            return self._apart.find(key, dtype, shape, self._about["sums"][key], picked=picked)
+            return self.apart.find(key, dtype, shape, self.about["sums"][key], picked=picked)
         except BundleError as e:
-            raise BundleError(f"'{self._where}' is not whole: {e}") from e
+            raise BundleError(f"'{self.where}' is not whole: {e}") from e
 
     def _mapped(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> LazyArray:
         """A table mapped from the model's own file, if that is unchanged."""
-        path, offset = self._about["files"][key]
+        path, offset = self.about["files"][key]
         try:
             found = FilePart(ModelFile(Path(path)), offset, math.prod(shape) * dtype.itemsize).mapped(dtype, shape)
         except (OSError, ModelFormatError) as e:
-            raise BundleError(f"'{self._where}' is not whole: '{path}' cannot be read ({e})") from e
+            raise BundleError(f"'{self.where}' is not whole: '{path}' cannot be read ({e})") from e
         if found.contents.digest != key:
-            raise BundleError(f"'{self._where}' is not whole: '{path}' has changed")
+            raise BundleError(f"'{self.where}' is not whole: '{path}' has changed")
         return found
 
     def _checked(self, key: str) -> Array:
         try:
-            raw = self._file.get(key)
+            raw = self.file.get(key)
         except (KeyError, ValueError, OSError) as e:
-            raise _damaged(self._where) from e
-        if self._about["sums"].get(key) != byte_sum(raw):
-            raise _damaged(self._where)
+            raise _damaged(self.where) from e
+        if self.about["sums"].get(key) != byte_sum(raw):
+            raise _damaged(self.where)
         return raw
 
     def _binary(self, key: str) -> Callable[[], bytes]:

@@ -18,7 +18,7 @@ from ...errors import BundleError, OpaliteError
 from ...expr.expression import In, Tmp
 from ...expr.function_table import find_function
 from ...ir.check_graph import check_graph
-from ...ir.constants.lazy_array import LazyArray
+from ...ir.constants.lazy_array import Array, LazyArray
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Origin, Value
@@ -43,8 +43,6 @@ from ..template.program_template import Template
 from ..template.shape_tensors import ShapeTensors
 from ..weights.packed_weights import weight_form
 from .graph_record import FormRecord, GraphRecord, NodeRecord, ResultRecord, ValueRecord
-
-Array = np.ndarray[Any, Any]
 
 _MOST_RANK = 64
 _CHECKED = "rebuild"  # name of this step in errors of the graph checker
@@ -74,15 +72,13 @@ def rebuild(trace: Trace | None, record: GraphRecord, device: DeviceInfo) -> Reb
         return _rebuilt(trace, record, device)
     except Exception as e:  # an untrusted record may fail anywhere in planning
         text = str(e).splitlines()[0] if str(e) else ""
-        raise BundleError(
-            f"{text if isinstance(e, OpaliteError | _RefusedError) else f'{type(e).__name__}: {text}'}"
-        ) from e
+        raise BundleError(text if isinstance(e, OpaliteError | _RefusedError) else f"{type(e).__name__}: {text}") from e
 
 
 def _rebuilt(trace: Trace | None, record: GraphRecord, device: DeviceInfo) -> Rebuilt:
     graph, values = _graph(trace, record)
     _need(isinstance(record.given, ShapeTensors | None), "the shape tensors are missing")
-    settings = {n: s for n, r in zip(graph.nodes, record.nodes, strict=True) if (s := _setting(r)) is not None}
+    settings = {n: _setting(r) for n, r in zip(graph.nodes, record.nodes, strict=True) if r.kernel}
     check_graph(graph, _CHECKED)
     check_sizes(graph, device)
     exact: list[Array | LazyArray] = []
@@ -174,11 +170,8 @@ def _node(record: NodeRecord, values: Sequence[Value]) -> Node:
     return node
 
 
-def _setting(record: NodeRecord) -> LaunchConfig | None:
-    if not record.kernel:
-        return None
-    group = None if record.group is None else tuple(record.group)
-    return LaunchConfig(dict(record.params), group)
+def _setting(record: NodeRecord) -> LaunchConfig:
+    return LaunchConfig(dict(record.params), None if record.group is None else tuple(record.group))
 
 
 # Checks of a node
@@ -191,19 +184,14 @@ def _check_node(node: Node, setting: LaunchConfig | None, device: DeviceInfo) ->
     places = [v.type.place.target for v in (*node.inputs, *node.outputs) if v is not None and not v.is_const]
     kernel = node.chosen.kernel
     if node.chosen.host_reason:
-        _need(
-            kernel is None and all(t is Target.HOST for t in places),
-            "it runs on the host, but its values are on the device",
-        )
+        near = kernel is None and all(t is Target.HOST for t in places)
+        _need(near, "it runs on the host, but its values are on the device")
         return []
     if isinstance(node.op, PlaceCast) and kernel is None and not is_alias(node):
+        x, y = node.x.type, node.y.type
         _need(sorted(t.value for t in places) == [Target.HOST.value, Target.OPENCL.value], "it moves nothing")
-        _need(
-            node.x.type.layout.is_row_major and node.y.type.layout.is_row_major, "it is transferred in row-major order"
-        )
-        _need(
-            node.x.type.place.target is not Target.OPENCL or node.x.type.storage is node.y.type.storage, "it converts"
-        )
+        _need(x.layout.is_row_major and y.layout.is_row_major, "it is transferred in row-major order")
+        _need(x.place.target is not Target.OPENCL or x.storage is y.storage, "it converts")
         return []
     _need(all(t is Target.OPENCL for t in places), "its values are not on the device")
     if is_alias(node):
@@ -216,9 +204,8 @@ def _check_node(node: Node, setting: LaunchConfig | None, device: DeviceInfo) ->
     _need(not isinstance(node.op, HostOp), "the device has no kernel for it")
     if not any(o.type.count for o in node.outputs):
         return []
-    _need(kernel is not None and setting is not None, "no kernel computes it")
-    assert kernel is not None
-    assert setting is not None
+    if kernel is None or setting is None:
+        raise _RefusedError("no kernel computes it")
     _check_kernel(node, kernel, setting, device)
     if type(node.op).check_contents is Op.check_contents:
         return []
@@ -237,8 +224,8 @@ def _check_epilogue(node: Node) -> None:
     _need(expr.dtypes[0] is (node.op.sums or inferred.dtype), f"its epilogue begins with {expr.dtypes[0]}")
     _need(len(operands) == len(expr.dtypes) - 1, "its epilogue has other operands")
     for v, dtype in zip(operands, expr.dtypes[1:], strict=True):
-        _need(v is not None and v.dtype is dtype, "an operand of its epilogue is of another type")
-        assert v is not None
+        if v is None or v.dtype is not dtype:
+            raise _RefusedError("an operand of its epilogue is of another type")
         fits = equal_guarded(broadcast_shape([v.shape, node.y.shape]), node.y.shape)
         _need(fits, f"{v!r} does not broadcast to {node.y!r} in its epilogue")
     for k, instr in enumerate(expr.instrs):
@@ -263,10 +250,8 @@ def _check_kernel(node: Node, kernel: Kernel, setting: LaunchConfig, device: Dev
     strange = [k for k, values in kernel.space.items() if not _is_among(params[k], values)]
     if strange:
         usual = kernel.defaults(kernel.problem(hinted(node), device))
-        _need(
-            all(_is_among(params[k], (usual[k],)) for k in strange),
-            f"parameters {dict(params)} are not in its search space",
-        )
+        known = all(_is_among(params[k], (usual[k],)) for k in strange)
+        _need(known, f"parameters {dict(params)} are not in its search space")
     if isinstance(node.op, PermuteRows) and not _is_open(node):
         table = table_of(node.op, node.x.shape)
         _need(table is not None and table.size * node.op.row == node.y.type.count, "its steps give other rows")
@@ -333,8 +318,8 @@ class _Emitter(Emitter):
 
     def _find(self, v: Value, form: str, kind: tuple[np.dtype[Any], tuple[int, ...]]) -> Array | LazyArray:
         record = self.given.get((v, form))
-        _need(record is not None, f"the constant '{v.name}' is missing in the form '{form}'")
-        assert record is not None
+        if record is None:
+            raise _RefusedError(f"the constant '{v.name}' is missing in the form '{form}'")
         array = record.array
         dtype, shape = kind
         fits = array.dtype == dtype and (array.shape or (1,)) == (shape or (1,))  # a scalar is stored as a row

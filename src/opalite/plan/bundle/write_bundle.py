@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import BundleError
 from ...ir.constants.content_hash import ContentInfo, content_key
-from ...ir.constants.lazy_array import LazyArray
+from ...ir.constants.lazy_array import Array, LazyArray
 from ...ir.device.device_info import DeviceInfo
 from ..weights.checksum import byte_sum
 from ..weights.gather_only_weights import picked_slots
@@ -21,8 +21,6 @@ from ..weights.safetensors_file import write_tensors
 from ..weights.weight_files import APART, WeightFiles
 from .bundle import VERSION, Bundle, Variant, programs_of, text_digest, with_programs
 from .json_codec import Encoder
-
-Array = np.ndarray[Any, Any]
 
 
 def _lasting(device: DeviceInfo) -> DeviceInfo:

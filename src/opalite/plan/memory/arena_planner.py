@@ -122,13 +122,20 @@ def _best_fit(busy: Sequence[tuple[int, int]], size: int) -> int:
     return cursor if best is None else best
 
 
-def plan_by_size(requests: Sequence[Request], align: int, meets: Overlaps) -> Plan:
-    """Greedy by size: the largest value first (TensorFlow Lite's greedy_by_size_assignment)."""
-    return _place_in_order("by_size", _sized(sorted(requests, key=lambda r: (-r.nbytes, r.first)), align), meets)
+_KEYS: Mapping[str, Callable[[Request], tuple[int, int]]] = {
+    "by_size": lambda r: (-r.nbytes, r.first),
+    "best_fit": lambda r: (r.first, -r.nbytes),
+    "by_lifetime": lambda r: (r.first - r.last, -r.nbytes),
+}
+"""The requests' order of some strategies.
+
+by_size: the largest first (TensorFlow Lite's greedy_by_size_assignment). best_fit: in execution order (MNN's
+BufferPool). by_lifetime: the longest-lived first, so that they stay at the bottom of the arena.
+"""
 
 
-def plan_by_breadth(requests: Sequence[Request], align: int, meets: Overlaps) -> Plan:
-    """Greedy by breadth: the steps with most bytes alive first, and in each its largest values first."""
+def _by_breadth(requests: Sequence[Request]) -> Iterable[Request]:
+    """The steps with most bytes alive first, and in each its largest values first."""
     steps: dict[int, list[Request]] = {}
     marks = sorted({r.first for r in requests})
     for r in requests:
@@ -138,30 +145,19 @@ def plan_by_breadth(requests: Sequence[Request], align: int, meets: Overlaps) ->
     for step in sorted(steps, key=lambda s: -sum(r.nbytes for r in steps[s])):
         for r in sorted(steps[step], key=lambda r: -r.nbytes):
             order.setdefault(r)
-    return _place_in_order("by_breadth", _sized(order, align), meets)
-
-
-def plan_best_fit(requests: Sequence[Request], align: int, meets: Overlaps) -> Plan:
-    """In execution order: the smallest free block that fits, split when larger (MNN's BufferPool)."""
-    return _place_in_order("best_fit", _sized(sorted(requests, key=lambda r: (r.first, -r.nbytes)), align), meets)
-
-
-def plan_by_lifetime(requests: Sequence[Request], align: int, meets: Overlaps) -> Plan:
-    """Longest-lived first: long-lived values stay at the bottom of the arena."""
-    order = sorted(requests, key=lambda r: (r.first - r.last, -r.nbytes))
-    return _place_in_order("by_lifetime", _sized(order, align), meets)
+    return order
 
 
 SEARCH_PLACEMENTS = 20000  # requests placed in all: keeps the search to some tens of milliseconds
 
 
-def plan_search(requests: Sequence[Request], align: int, meets: Overlaps) -> Plan:
+def _search(requests: Sequence[Request], align: int, meets: Overlaps) -> Plan:
     """Greedy by size, repaired: requests that end above the lower bound move forward in the order; all are placed anew.
 
     ('Squeaky wheel' optimization: Joslin and Clements 1999.) Stops at the lower bound or after SEARCH_PLACEMENTS.
     """
     bound = lower_bound(requests, align)
-    order = sorted(requests, key=lambda r: (-r.nbytes, r.first))
+    order = sorted(requests, key=_KEYS["by_size"])
     best = _place_in_order("search", _sized(order, align), meets)
     weight = {r.id: float(r.nbytes) for r in requests}
     for _ in range(SEARCH_PLACEMENTS // max(len(requests), 1)):
@@ -178,7 +174,7 @@ def plan_search(requests: Sequence[Request], align: int, meets: Overlaps) -> Pla
 
 
 def plan_pool(requests: Sequence[Request], sizes: Mapping[int, int]) -> Plan:
-    """`plan_best_fit` for any number of overlaps: free blocks are kept by size, and merged when freed.
+    """`best_fit` for any number of overlaps: free blocks are kept by size, and merged when freed.
 
     sizes: aligned bytes by request.
     """
@@ -259,15 +255,15 @@ class Replacer:
         return plan, least
 
 
-_PLACING: Mapping[str, Callable[[Sequence[Request], int, Overlaps], Plan]] = {
-    "by_size": plan_by_size,
-    "by_breadth": plan_by_breadth,
-    "best_fit": plan_best_fit,
-    "by_lifetime": plan_by_lifetime,
-    "search": plan_search,
-}
-STRATEGIES = ("naive", *_PLACING)
+STRATEGIES = ("naive", "by_size", "by_breadth", "best_fit", "by_lifetime", "search")
 """Names of the strategies."""
+
+
+def _place(strategy: str, requests: Sequence[Request], align: int, meets: Overlaps) -> Plan:
+    if strategy == "search":
+        return _search(requests, align, meets)
+    order = _by_breadth(requests) if strategy == "by_breadth" else sorted(requests, key=_KEYS[strategy])
+    return _place_in_order(strategy, _sized(order, align), meets)
 
 
 def plan_memory(requests: Sequence[Request], align: int, strategy: str = "best") -> tuple[Plan, dict[str, int]]:
@@ -281,10 +277,10 @@ def plan_memory(requests: Sequence[Request], align: int, strategy: str = "best")
         if meets is None:
             plans.append(plan_pool(requests, dict(_sized(requests, align))))
         else:
-            names = [n for n in _PLACING if n != "search"] if strategy == "best" else [strategy]
-            plans += [_PLACING[name](requests, align, meets) for name in names]
+            names = STRATEGIES[1:-1] if strategy == "best" else (strategy,)
+            plans += [_place(name, requests, align, meets) for name in names]
             if strategy == "best" and min(p.total for p in plans) > lower_bound(requests, align):
-                plans.append(plan_search(requests, align, meets))
+                plans.append(_search(requests, align, meets))
     for plan in plans:
         verify_plan(requests, plan, align)
     chosen = min(plans, key=lambda p: p.total)

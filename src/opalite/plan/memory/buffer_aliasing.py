@@ -159,12 +159,8 @@ class _Finder:
                     self._use(node, v, i)
                     if v in reserved:
                         self._apart[v] = "it is persistent"
-            scratch = {
-                a.name: hint_of(a.nbytes)
-                for x in launches.get(node, ())
-                for a in x.args.values()
-                if isinstance(a, Scratch)
-            }
+            args = [a for x in launches.get(node, ()) for a in x.args.values()]
+            scratch = {a.name: hint_of(a.nbytes) for a in args if isinstance(a, Scratch)}
             self._alive[i] += sum(align_up(n, align) for n in scratch.values())
         change = np.zeros(len(graph.nodes) + 2, np.int64)
         for root, (first, last) in self._lives.items():
@@ -242,11 +238,9 @@ class _Finder:
             return f"it is in the memory of %{root.name}"
         if any(node.input(i).type.place != node.y.type.place for i in run):
             return "it is stored otherwise"
-        return (
-            None
-            if is_multiple(offset, self._part_align)
-            else f"byte {offset!r} of the output is not a multiple of {self._part_align}"
-        )
+        if is_multiple(offset, self._part_align):
+            return None
+        return f"byte {offset!r} of the output is not a multiple of {self._part_align}"
 
     def cut(self, node: Node) -> dict[int, str] | str:
         """Alias a Slice's output with its input; {input: reason} or one reason if it is copied."""

@@ -13,15 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.device.default_workgroups import size_grid
 from ...ir.symbols import compile_numbers
 from ..program import DownloadStep, LaunchStep, LocalArg, Program, ScalarArg, Storage
-from .program_template import Template
+from .program_template import SizedGrids, Template
 from .symbolic_numbers import Term, TypedTerm, filler, mapped, texts_in
 
 Values = tuple[Any, ...]
 _SYMBOL = re.compile(r"\bs(\d+)\b")
-_GRIDS_KEPT = 1024
 
 
 @dataclass(frozen=True)
@@ -51,9 +49,8 @@ class DynamicParameters:
         if program is None:
             raise ValueError("a guard fails")
         self.program: Program = program
-        self._device = template.device
+        self._sized = SizedGrids(template.device)
         self._texts: dict[str, int] = {}
-        self._groups: dict[Any, Any] = {}
         self._made_grids: dict[str, tuple[Callable[[Values], Any], Callable[[Values], Any]]] = {}
         self.scalars: list[DynamicScalar] = []
         self.grids: dict[int, Callable[[Values], Any]] = {}
@@ -97,22 +94,9 @@ class DynamicParameters:
         if self._moves((step.grid, step.group)):
             text = repr((step.grid, step.group))  # equal grids share a function
             if text not in self._made_grids:
-                made = self._made((step.grid, step.group))
-                self._made_grids[text] = made, self._grid(made)
+                made, sized = self._made((step.grid, step.group)), self._sized.at
+                self._made_grids[text] = made, lambda values: sized(made(values))
             self.items[number], self.grids[number] = self._made_grids[text]
-
-    def _grid(self, made: Callable[[Values], Any]) -> Callable[[Values], Any]:
-        def sized(values: Values) -> Any:
-            key = made(values)
-            found = self._groups.get(key)
-            if found is None:
-                if len(self._groups) >= _GRIDS_KEPT:
-                    self._groups.clear()
-                grid, group = key
-                found = self._groups[key] = size_grid(grid, group, self._device)
-            return found
-
-        return sized
 
     def _bounded(self, template: Template) -> list[tuple[int, int]]:
         """(number, most) of the bytes of slots that change."""

@@ -22,10 +22,9 @@ from typing import Any, TypeAlias
 from ...ir.device.default_workgroups import size_grid
 from ...ir.device.device_info import DeviceInfo
 from ...ir.symbols import Guard, Numbers, compile_numbers
-from ..lazy_list import LazyList
 from ..memory.arena_planner import Replacer
 from ..memory.liveness import Lifetime, arena_requests, fill_slots
-from ..program import LaunchStep, Program, Slot
+from ..program import LaunchStep, LazyList, Program, Slot
 from .shape_tensors import ShapeTensors
 from .symbolic_numbers import SymbolicRecord, TableTerms, Term, fill, filler, texts_in
 
@@ -107,7 +106,7 @@ class _Instances:
         self._numbered: dict[str, int] = {}
         program = template.program
         self._device = template.device
-        self._groups: dict[Any, Any] = {}
+        self._sized = SizedGrids(template.device)
         self._part_numbers: dict[Any, int] = {}
         self._parts: list[_Kept] = []
         self._steps = [self._step(step) for step in program.steps]
@@ -191,13 +190,8 @@ class _Instances:
         group = self._made(step.group) if texts_in(step.group) else None
 
         def sized(values: Values) -> Any:
-            key = step.grid if grid is None else grid(values), step.group if group is None else group(values)
-            found = self._groups.get(key)
-            if found is None:
-                if len(self._groups) >= _GROUPS_KEPT:
-                    self._groups.clear()
-                found = self._groups[key] = size_grid(*key, self._device)
-            return found
+            own = step.grid if grid is None else grid(values), step.group if group is None else group(values)
+            return self._sized.at(own)
 
         return self._part((step.grid, step.group), self._terms((step.grid, step.group)), sized)
 
@@ -237,6 +231,23 @@ class _Instances:
         fill_slots(program, lifetimes, plan, {plan.strategy: plan.total}, least, self._slots)
         self._slots = program.slots
         return program
+
+
+class SizedGrids:
+    """Grids rounded up to work-groups for a device, cached."""
+
+    def __init__(self, device: DeviceInfo) -> None:
+        self._device = device
+        self._known: dict[Any, Any] = {}
+
+    def at(self, own: tuple[Any, Any]) -> Any:
+        """(grid, work-group) of a launch with its `own` grid and work-group, as `size_grid`."""
+        found = self._known.get(own)
+        if found is None:
+            if len(self._known) >= _GROUPS_KEPT:
+                self._known.clear()
+            found = self._known[own] = size_grid(*own, self._device)
+        return found
 
 
 class _Kept:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...ir.constants.lazy_array import Array
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.symbols import Numbers, compile_numbers, is_symbolic
@@ -23,7 +24,6 @@ from .symbolic_numbers import Term, filler, mapped
 if TYPE_CHECKING:
     from ...ops.elementwise import Elementwise
 
-Array = np.ndarray[Any, Any]
 _Make = Callable[[Any, dict[int, Array]], None]
 """Adds one or several arrays by number, from the numbers of all terms."""
 
@@ -174,12 +174,12 @@ def shape_tensors(
         return TypeTerms(v.dtype, _terms(v.shape))
 
     held = tuple(ShapeTensorLeaf(number(v), typed(v), _terms(tuple(elements))) for v, elements in leaves.items())
-    steps = tuple(
-        ShapeTensorStep(
-            _terms(n.op), tuple(map(number, n.inputs)), tuple(map(number, n.outputs)), tuple(map(typed, n.outputs))
-        )
-        for n in nodes
-    )
+
+    def step(n: Node) -> ShapeTensorStep:
+        ends = tuple(map(number, n.inputs)), tuple(map(number, n.outputs))
+        return ShapeTensorStep(_terms(n.op), *ends, tuple(map(typed, n.outputs)))
+
+    steps = tuple(map(step, nodes))
     ends = tuple(number(v) for v in wanted.values())
     constants = tuple((i, v.data) for v, i in numbers.items() if v.data is not None)
     return ShapeTensors(symbols, tuple(wanted), ends, constants, held, steps)

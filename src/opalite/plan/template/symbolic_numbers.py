@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from importlib import import_module
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
-
-from .size_dependent_tables import make_table
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class TableTerms:
 
 @dataclass(frozen=True)
 class SymbolicRecord:
-    """Contents of a slot that a function of size_dependent_tables.py computes from arguments with terms."""
+    """Contents of a slot that a function of TABLES computes from arguments with terms."""
 
     maker: str
     args: tuple[Any, ...]
@@ -53,6 +52,21 @@ class TypeText:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+TABLES: Mapping[str, tuple[str, str]] = {
+    "row_table": ("permute_rows", "row_table"),
+    "resize_offsets": ("resize_tables", "offset_table"),
+    "resize_weights": ("resize_tables", "weight_table"),
+}
+"""Modules of opalite.ops and their functions by name: the only ones that a file may name. Imported on use."""
+
+
+def make_table(maker: str, args: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """The table of function `maker` for `args`, all plain. KeyError for an unknown name."""
+    module, function = TABLES[maker]
+    found: np.ndarray[Any, Any] = getattr(import_module(f"opalite.ops.{module}"), function)(*args)
+    return found
 
 
 def fill(x: Any, value_of: Callable[[str], Any]) -> Any:

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from ...ir.constants.content_hash import content_info
-from ...ir.constants.lazy_array import LARGE, LazyArray, page_aligned, page_contiguous
+from ...ir.constants.lazy_array import LARGE, Array, LazyArray, page_aligned, page_contiguous
 from ...ir.graph import Value
 from ...kernels.launch import Weight
 from ...layout.insert_casts import stored_array
 
-Array = np.ndarray[Any, Any]
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
 
 _lock = Lock()

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from ...ir.constants.lazy_array import Array
 
 ALIGN = 512  # bytes; required for zero copy: PoCL and Intel 128, Mesa 512
 _PAD = "~pad"

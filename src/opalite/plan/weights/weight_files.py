@@ -19,10 +19,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import BundleError
-from ...ir.constants.lazy_array import LARGE, LazyArray, page_empty
+from ...ir.constants.lazy_array import LARGE, Array, LazyArray, page_empty
 from .checksum import PART, ByteSum
-
-Array = np.ndarray[Any, Any]
 
 APART = LARGE
 """Least bytes of an array with a file of its own: opening a file takes as long as reading a quarter of that."""

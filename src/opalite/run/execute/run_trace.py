@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ...plan.node_report import NodeReport
-    from ...plan.program import Program
+    from ...plan.program import NodeReport, Program
     from .executable import Executable
 
 SECONDS = ("import_s", "tune_s", "build_s", "upload_s", "compute_s", "download_s", "host_s")

@@ -16,8 +16,7 @@ from ...importer.walk.host_tasks import NodeTask, TrimTask
 from ...importer.walk.segments import GraphOutput, Segment
 from ...importer.walk.shape_dependent_inputs import graph_with_hints
 from ...ir.device.device_info import DeviceInfo
-from ...plan.node_report import NodeReport, task_report
-from ...plan.program import Program
+from ...plan.program import NodeReport, Program, task_report
 from ...plan.template.program_template import Template
 from ..execute.memory.io_transfer import Target
 from ..execute.run_trace import RunRecord, RunTrace

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...plan.node_report import NodeReport
-from ...plan.program import MemoryReport
+from ...plan.program import MemoryReport, NodeReport
 from ..execute.memory.slot_memory import ArenaRegion, arena_regions
 from ..execute.run_trace import RunRecord
 

@@ -23,8 +23,7 @@ from opalite.plan import emit_program as emission
 from opalite.plan.emit_program import emit
 from opalite.plan.memory.buffer_aliasing import GROWTH, SMALL, joins_stretches, pieces, stretch_start
 from opalite.plan.memory.verify_memory_plan import MemoryRange, cut, joined
-from opalite.plan.node_report import NodeReport
-from opalite.plan.program import LaunchStep, Program, Slot, Storage
+from opalite.plan.program import LaunchStep, NodeReport, Program, Slot, Storage
 
 from ....helpers.graphs import GraphMaker
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ....plan.node_report import NodeReport
+from ....plan.program import NodeReport
 
 
 @dataclass(frozen=True)
