@@ -64,10 +64,7 @@ class AutoModel:
     """
 
     def __init__(
-        self,
-        model: str | os.PathLike[str] | bytes,
-        compiler: Compiler,
-        edits: ModelEdits | None = None,
+        self, model: str | os.PathLike[str] | bytes, compiler: Compiler, edits: ModelEdits | None = None
     ) -> None:
         self._model, self._compiler, self._edits = model, compiler, edits
         self._stamp = file_stamp(model)

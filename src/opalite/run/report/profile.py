@@ -87,10 +87,7 @@ class Profile:
         return self._rows(lambda r: (0, r.kernel), lambda key: str(key[1]), keep_order=False)
 
     def _rows(
-        self,
-        key: Callable[[LaunchRecord], tuple[int, str]],
-        name: Callable[[tuple[int, str]], str],
-        keep_order: bool,
+        self, key: Callable[[LaunchRecord], tuple[int, str]], name: Callable[[tuple[int, str]], str], keep_order: bool
     ) -> list[Row]:
         groups: dict[tuple[int, str], list[LaunchRecord]] = {}
         for r in self.records:

@@ -196,14 +196,7 @@ class _Verifier:
         return SingleNodeExecutable(self.rt, node, arrays).prepare(kernel).run()
 
     def check(
-        self,
-        what: str,
-        kernel: str,
-        got: Array,
-        want: Array,
-        row: str,
-        stored: Column,
-        rounds: int = 0,
+        self, what: str, kernel: str, got: Array, want: Array, row: str, stored: Column, rounds: int = 0
     ) -> Check:
         """Compare two arrays with the bound of `row` and `stored` in the table; integers may differ by `rounds`."""
         text = f"{DType.of(want).short}{list(want.shape)}"

@@ -117,10 +117,7 @@ class State:
         return given
 
     def chain(
-        self,
-        feeds: Sequence[Mapping[str, Any]],
-        links: Mapping[str, str],
-        output_names: Sequence[str] | None = None,
+        self, feeds: Sequence[Mapping[str, Any]], links: Mapping[str, str], output_names: Sequence[str] | None = None
     ) -> list[list[Any]]:
         """Call `run` on each of `feeds`; from the second run on, inputs are outputs of the run before (multi-step).
 

@@ -16,13 +16,13 @@ from ....cl.device.fork_guard import is_child
 
 if TYPE_CHECKING:
     from ...report.session_stats import SessionStats
-    from ..session.inference_session import InferenceSession
+    from ..session.session_core import SessionCore
 
 _log = logging.getLogger(__name__)
-_open: weakref.WeakSet[InferenceSession] = weakref.WeakSet()
+_open: weakref.WeakSet[SessionCore] = weakref.WeakSet()
 
 
-def log_at_exit(session: InferenceSession) -> None:
+def log_at_exit(session: SessionCore) -> None:
     """Write the statistics of `session` at the interpreter's exit, if OPALITE_STATS is set and it is still open."""
     if knobs.get("OPALITE_STATS"):
         if not _open:

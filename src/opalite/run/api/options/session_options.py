@@ -37,16 +37,7 @@ LAST_POSITION = "opalite.last_position"
 ARGMAX = "opalite.argmax"
 """Config entry: names of outputs [batch, positions, n], comma-separated, replaced by the argmax of the last position
 (NAME/argmax, int64 [batch, 1]) and its value (NAME/max, [batch, 1])."""
-_KNOWN_ENTRIES = (
-    NO_FALLBACK,
-    RECORD_ASSIGNMENT,
-    DATA_FOLDER,
-    DATA_FILE,
-    DATA_FILE_FROM,
-    FORMAT,
-    LAST_POSITION,
-    ARGMAX,
-)
+_KNOWN_ENTRIES = (NO_FALLBACK, RECORD_ASSIGNMENT, DATA_FOLDER, DATA_FILE, DATA_FILE_FROM, FORMAT, LAST_POSITION, ARGMAX)
 
 
 class SessionOptions:

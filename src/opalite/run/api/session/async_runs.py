@@ -6,33 +6,25 @@ import contextvars
 import os
 import sys
 import threading
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ....cl.device.fork_guard import check_fork
 from ....errors import InputTypeError, MissingInputError
-from ...model.model_interface import Model
 from ..options.run_options import RunOptions, check_run_options
+from .session_runs import SessionRuns
 
 Callback = Callable[[list[Any], Any, str], None]
 
 _MAX_THREADS = 8  # more concurrent runs of one session only wait for each other
 
 
-class AsyncRuns:
-    """Part of InferenceSession. The first asynchronous run starts the threads; `close` ends them."""
+class AsyncRuns(SessionRuns):
+    """A session with asynchronous runs. The first one starts the threads; `close` ends them."""
 
-    _model: Model
     _threads: ThreadPoolExecutor | None = None
     _threads_lock = threading.Lock()
-
-    @abstractmethod
-    def run(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
-    ) -> list[Any]:
-        """Run the model on inputs by name; returns the outputs."""
 
     def run_async(
         self,

@@ -6,9 +6,7 @@ the runs continue in another process. The run that met the fault is repeated. Va
 
 from __future__ import annotations
 
-import threading
 import time
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,44 +14,26 @@ from ....cl.memory.device_tensor import DeviceTensor
 from ....cl.runtime import Runtime
 from ....errors import DeviceError, DeviceLostError
 from ...execute.run_trace import RunRecord, RunTrace
-from ...model.dispatcher import Dispatcher
-from ...model.run_lock import RunLock
 from ...model.run_request import RunRequest
-from ..options.execution_providers import ProviderRequest, check_providers
+from ..options.execution_providers import check_providers
 from ..process.session_process import SessionProcess
 from ..values.ort_value import OrtValue
+from .session_core import SessionCore
 
 if TYPE_CHECKING:
     from ...model.kv_cache.kv_cache_runs import KVCacheRuns
     from ...model.kv_cache.multi_step_runs import MultiStepRuns
 
-Found = tuple[list[Any], RunTrace, RunRecord]
 
+class Recovery(SessionCore):
+    """A session whose runs survive the loss of its device. may_recover: False raises DeviceLostError instead."""
 
-class Recovery:
-    """Part of InferenceSession. may_recover: False raises DeviceLostError to the caller instead."""
-
-    _rt: Runtime
-    _arguments: dict[str, Any]
-    _fallback_process: SessionProcess | None = None
     may_recover = True
-    _recovery_lock: threading.Lock
-    _lock: RunLock
-    _dispatcher: Dispatcher
-
-    @abstractmethod
-    def _start(self, requested: ProviderRequest) -> None:
-        """Load the model."""
-
-    @abstractmethod
-    def _execute_here(
-        self, input_feed: Mapping[str, Any], request: RunRequest, appending: KVCacheRuns | MultiStepRuns | None = None
-    ) -> Found:
-        """Run the model in this process."""
+    _fallback_process: SessionProcess | None = None
 
     def _execute(
         self, input_feed: Mapping[str, Any], request: RunRequest, appending: KVCacheRuns | MultiStepRuns | None = None
-    ) -> Found:
+    ) -> tuple[list[Any], RunTrace, RunRecord]:
         """Run the model; returns all outputs in order, the trace of the run, and the executables that it used.
 
         An output is an array, or a DeviceTensor if it was a target or is an input.

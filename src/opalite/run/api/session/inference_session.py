@@ -1,69 +1,44 @@
 """InferenceSession: a model on a device, with the methods of onnxruntime's class of that name.
 
-Longer than 400 lines: loading, running and closing share the session's state.
-
-session_queries.py has the other methods of onnxruntime's class, profile_and_tune.py the methods of Opalite alone.
+The base classes load and run the model, and have the other methods of onnxruntime's class; here are Opalite's own.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import threading
 import time
-import weakref
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from numpy import ndarray
+import numpy as np
 
-from .... import knobs
+from ....cl.device.driver_hints import hint_properties
 from ....cl.device.fork_guard import check_fork, process
-from ....cl.memory.device_tensor import DeviceTensor
-from ....cl.runtime import Runtime, find_runtime
-from ....errors import BindingError, DeviceError, InputError, InputTypeError, OptionError
-from ....ir.device.device_info import DeviceInfo
+from ....errors import InputError, PlacementError
+from ....ir.dtype import DType
 from ....ir.precision import PrecisionPolicy
-from ...execute.launch_batches import Recorder
-from ...execute.memory.io_transfer import Target
-from ...execute.run_trace import RunRecord, RunTrace
-from ...model.background.background_compile import BackgroundCompiler
-from ...model.background.graph_compiler import Compiler
-from ...model.compile_options import CompileOptions
-from ...model.dispatcher import Dispatcher
-from ...model.run_lock import RunLock
-from ...model.run_request import RunRequest, TuneRequest
-from ...model.session_counters import SessionCounters
-from ..caches.shared_kv_cache import run_with_binding
-from ..diagnostics.log_severity import SessionLog
-from ..diagnostics.stats_file import log_at_exit, write_stats
-from ..options.execution_providers import ProviderRequest, check_providers
-from ..options.run_options import RunOptions, check_not_terminated, check_run_options, report_run
-from ..options.session_options import SessionOptions, check_session_options, log_no_effect, parse_edits
-from ..values.host_memory_errors import host_memory, out_of_memory
-from ..values.io_binding import IOBinding, check_device
-from ..values.ort_value import OrtValue
-from .context_recovery import Recovery
-from .open_session import (
-    check_model_source,
-    choose_device,
-    compile_options,
-    describe_source,
-    make_profiler,
-    open_model,
-    parse_hints,
-    write_optimized_model,
-)
-from .profile_and_tune import SessionTools
+from ....knobs import LEVELS
+from ....plan.bundle.bundle import is_bundle
+from ...execute.compile_queue import Job, compile_queue
+from ...execute.run_trace import RunTrace, Timing
+from ...model.run_request import TuneRequest
+from ...report.explanation import Explanation, describe_tier, explain
+from ..options.execution_providers import CPU, OPENCL
+from ..options.session_options import RECORD_ASSIGNMENT
+from ..values.io_binding import IOBinding
+from .session_queries import SessionApi
 
 if TYPE_CHECKING:
+    from ....tune.tuner import Progress
     from ....tune.tuning_report import GraphTuning
-    from ...model.kv_cache.kv_cache_runs import KVCacheRuns
-    from ...model.kv_cache.multi_step_runs import MultiStepRuns
+    from ...report.profile import Profile
+    from ..caches.model_state import State
+    from ..diagnostics.node_assignment import OrtEpAssignedSubgraph
+
+Array = np.ndarray[Any, Any]
 
 
-class InferenceSession(Recovery, SessionTools):
+class InferenceSession(SessionApi):
     """A model ready to run on one OpenCL device. Thread-safe, picklable, a context manager.
 
     Runs of several threads share the device. Compilation for one run does not block other runs (docs/threads.md).
@@ -91,236 +66,229 @@ class InferenceSession(Recovery, SessionTools):
     Raises ModelFormatError, UnsupportedOpError, NoDeviceError, InputError, DeviceError for fp16_fast without fp16 sums.
     """
 
-    def __init__(
-        self,
-        path_or_bytes: str | os.PathLike[str] | bytes,
-        sess_options: SessionOptions | None = None,
-        providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
-        provider_options: Sequence[dict[Any, Any]] | None = None,
-        *,
-        device: str | DeviceInfo | None = None,
-        precision: str | os.PathLike[str] | PrecisionPolicy | None = None,
-        memory: str | None = None,
-        tune: str | None = None,
-        strict: bool = False,
-        tolerance: float | None = None,
-        trust: bool | None = None,
-        performance: str | None = None,
-        priority: str | None = None,
-        enable_fallback: int = 1,
-        read_config_from_model: int = 0,
-        disabled_optimizers: Any = None,
-    ) -> None:
-        """The last three arguments are onnxruntime's and have no effect."""
-        request = device.id if isinstance(device, DeviceInfo) else device
-        if not isinstance(request, str | None):
-            raise InputError(f"device is a text such as 'gpu' or '0:1', got {device!r}; `opalite devices` lists them")
-        self._arguments: dict[str, Any] = {
-            "path_or_bytes": check_model_source(path_or_bytes),
-            "sess_options": check_session_options(sess_options),
-            "providers": providers,
-            "provider_options": provider_options,
-            "device": request,
-            "precision": precision,
-            "memory": memory,
-            "tune": tune,
-            "strict": strict,
-            "tolerance": tolerance,
-            "trust": trust,
-            "performance": performance,
-            "priority": priority,
-        }
-        self._fallback = bool(enable_fallback)
-        self._lock = RunLock()
-        self._recovery_lock = threading.Lock()
-        self._start(check_providers(providers, provider_options))
-
-    def _start(self, requested: ProviderRequest) -> None:
-        """Load the model for the requested providers. If loading fails, the session is unchanged."""
-        started, started_ns = time.perf_counter(), time.monotonic_ns()
-        given = self._arguments
-        sess_options: SessionOptions = given["sess_options"]
-        profiler = make_profiler(sess_options)
-        log = SessionLog(sess_options.log_severity_level, sess_options.logid)
-        choice = choose_device(given, requested, sess_options)
-        options = compile_options(given, choice, sess_options)
-        log_no_effect(sess_options, log)
-        hints = parse_hints(given, choice)
-        rt = find_runtime(choice.device, hints)
-        edits = parse_edits(sess_options)
-        counters = SessionCounters()
-        dispatcher = Dispatcher(self._lock, counters)
-        background = self._start_background(rt, options, dispatcher)
-        compiler = Compiler(rt, options, background, counters)
-        compiler.prestart_workers()
-        with host_memory("loading the model"):
-            model, auto = open_model(given["path_or_bytes"], compiler, edits)
-        self._background, self._counters = background, counters
-        _ = compiler.policy  # raises for an unsupported precision now instead of at the first run
-        self._rt, self._compiler, self._model, self._auto = rt, compiler, model, auto
-        self._hints = hints
-        dispatcher.model = model
-        dispatcher.load_s = time.perf_counter() - started
-        self._dispatcher = dispatcher
-        self._lock.concurrent.on_drop = weakref.WeakMethod(dispatcher.drop_replica)
-        self._reported_runs = 0  # runs in the statistics written so far
-        log_at_exit(self)
-        self._outputs = {a.name: i for i, a in enumerate(model.outputs)}
-        self._all_outputs = list(range(len(model.outputs)))
-        self._tunings: list[GraphTuning] = []
-        self._choice, self._log, self._profiler = choice, log, profiler
-        name, seconds = describe_source(given["path_or_bytes"]), dispatcher.load_s
-        log.log(logging.INFO, f"loaded {name} for {rt.info.name} in {seconds:.3f} s")
-        if profiler is not None:
-            profiler.add_session("model_loading", started_ns, device=rt.info.id)
-        shapes = {a.name: a.shape for a in model.inputs}
-        write_optimized_model(sess_options, given["path_or_bytes"], edits, shapes, rt.info.id)
-
-    def _start_background(
-        self, rt: Runtime, options: CompileOptions, dispatcher: Dispatcher
-    ) -> BackgroundCompiler | None:
-        """The compiler of optimized programs while generic ones run; None if runs wait for optimized programs.
-
-        Runs wait if tuning or precision 'auto' measures them, and if the device cannot build in the background.
-        """
-        before: BackgroundCompiler | None = getattr(self, "_background", None)
-        if before is not None:
-            before.close()
-        waits = options.tune != "none" or options.precision == "auto" or not rt.programs.may_build_in_background
-        if waits or not knobs.get("OPALITE_TIERS"):
-            return None
-        background = BackgroundCompiler(rt, dispatcher.replace)
-        weakref.finalize(self, background.close).atexit = False
-        return background
-
-    @property
-    def device(self) -> DeviceInfo:
-        """The session's device."""
-        return self._rt.info
-
-    @property
-    def runtime(self) -> Runtime:
-        """The context, queue, memory and counters of the device, shared by its sessions."""
-        return self._rt
-
-    @property
-    def opset(self) -> int:
-        """The opset version of the default domain; 0 for a bundle."""
-        return self._model.opset
-
-    def run(
-        self,
-        output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
-        run_options: RunOptions | None = None,
-    ) -> list[Any]:
-        """Run the model on arrays by input name; returns the outputs `output_names`, all if None or empty.
-
-        Inputs may be OrtValues; those on the session's device are not copied. Raises InputError for inputs that the
-        model does not accept.
-        """
-        picked = self._all_outputs if output_names is None else self._pick_outputs(output_names)
-        options = None if run_options is None else check_run_options(run_options)
-        if options is not None:
-            check_not_terminated(options)
-        found, rt = None, self._rt
-        try:
-            found = self._dispatcher.run_cached(input_feed)
-        except DeviceError as e:
-            if not self._is_lost_by(e, rt):
-                raise
-        except MemoryError as e:
-            raise out_of_memory(e, "running the model") from e
-        outputs, trace = found or self._execute(input_feed, self._request(options))[:2]
-        if options is not None:
-            check_not_terminated(options)
-        if options is not None or self._log.is_enabled(logging.DEBUG):
-            report_run(options, self._log, trace.total_s)
-        return [v.numpy() if type(v := outputs[i]) is DeviceTensor else v for i in picked]
-
     def io_binding(self) -> IOBinding:
         """Create an IOBinding, which binds inputs and outputs to memory, so that runs do not copy them."""
         return IOBinding(self)
 
-    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
-        """Run on the bound memory, and wait. Raises BindingError for unfitting memory, and if no output is bound."""
-        if not isinstance(iobinding, IOBinding):
-            raise InputTypeError(f"run_with_iobinding takes an IOBinding, got {type(iobinding).__name__}")
-        if iobinding.session is not self:
-            raise OptionError("IOBinding must be used with the session that created it: session.io_binding()")
-        options = check_run_options(run_options)
-        check_not_terminated(options)
-        self.check_not_lost("the bound memory", iobinding.rt)
-        outputs = list(iobinding.outputs.values())
-        if not outputs:
-            raise BindingError(
-                f"no output is bound; bind_output('{self._model.outputs[0].name}') leaves it to the host"
-            )
+    @property
+    def last_timing(self) -> Timing:
+        """The seconds of the last run, by part."""
+        return self._dispatcher.trace
+
+    @property
+    def last_trace(self) -> RunTrace:
+        """The trace of the last run: seconds, strategy, bytes transferred, waits of the host."""
+        return self._dispatcher.trace
+
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait up to `timeout` seconds for background work (None: without limit); returns whether all is done.
+
+        Background work is: building optimized programs, which replace generic ones (docs/tiers.md); planning for sizes
+        that recur, without the delay while threads run concurrently (docs/threads.md); with precision='auto', searching
+        for a policy; on PoCL, building the megakernel, which begins after twenty runs (docs/architecture.md). The next
+        run uses the results. For benchmarks: run, settle, run 25 times, settle.
+        """
         check_fork()
-        targets = {o.name: o.target for o in outputs if o.on_device}
-        try:
-            found = run_with_binding(self, iobinding, self._request(options, targets))
-        except InputError as e:
-            raise BindingError(e.message) from e
-        for output, i in zip(outputs, self._pick_outputs([o.name for o in outputs]), strict=True):
-            output.store(found[i])
+        with self._lock:
+            executables = self._dispatcher.run_record.executables
+        jobs: list[Job] = [job for e in executables for job in e.jobs]
+        for owner in (self._background, self._auto):
+            jobs += [] if owner is None else owner.jobs
+        with self._rt.programs.expedite_builds():
+            return compile_queue(self._rt).settle(jobs, timeout)
 
-    def _request(
-        self,
-        options: RunOptions | None = None,
-        targets: Mapping[str, Target] | None = None,
-        recorder: Recorder | None = None,
-        tuning: TuneRequest | None = None,
-        waits: bool = False,
-        unread: frozenset[str] = frozenset(),
-    ) -> RunRequest:
-        """The parameters of a run besides its inputs."""
-        return RunRequest(
-            targets or {},
-            recorder or self._profiler,
-            None if options is None else partial(check_not_terminated, options),
-            tuning or TuneRequest(on_report=self._tunings.append),
-            waits=waits,
-            lock=self._lock,
-            unread=unread,
-        )
+    def replay(self) -> float:
+        """Repeat the launches of the last run without transfers; returns the seconds until the device has finished.
 
-    def _stop_recording(self) -> None:
-        self._dispatcher.forget_routes()
-
-    def _execute_here(
-        self, input_feed: Mapping[str, Any], request: RunRequest, appending: KVCacheRuns | MultiStepRuns | None = None
-    ) -> tuple[list[Any], RunTrace, RunRecord]:
-        """Run the model in this process; see `Recovery._execute`."""
+        Raises OpaliteError if the program has host steps, InputError before the first run.
+        """
         check_fork()
-        if not isinstance(input_feed, Mapping):
-            example = ", ".join(f"'{a.name}': array" for a in self._model.inputs)
-            raise InputTypeError(f"inputs are a dict {{{example}}}, got {type(input_feed).__name__}")
-        values = {n: v.value if isinstance(v, OrtValue) else v for n, v in input_feed.items()}
-        for name, value in values.items():
-            if type(value) is not ndarray:
-                check_device("input", name, value, self._rt)
-        started_ns = time.monotonic_ns()
-        try:  # not host_memory: a context manager costs too much for each token of a decoder
-            found = self._dispatcher.run(values, request, appending)
-        except MemoryError as e:
-            raise out_of_memory(e, "running the model") from e
-        if self._profiler is not None:
-            self._profiler.add_run(started_ns)
+        if any(e.is_released for e in self._dispatcher.run_record.executables):
+            self.settle()  # until the replacement is built
+        with self._lock.exclusive():
+            if not self._dispatcher.has_run:
+                raise InputError("the model has not run yet; run it once before replay()")
+            started = time.perf_counter()
+            for executable in self._dispatcher.run_record.executables:
+                with executable.entered() as is_there:
+                    if not is_there:
+                        raise InputError("other programs have replaced those of the last run; run the model again")
+                    executable.replay()
+            return time.perf_counter() - started
+
+    def explain(self, input_feed: Mapping[str, Any] | None = None) -> Explanation:
+        """Report the placement and kernel of each node, for the shapes of `input_feed`, or else of the last run.
+
+        Runs the model if `input_feed` is given, or on zeros if it has not run. Such a run waits for optimized programs.
+        """
+        check_fork()
+        if input_feed is not None:
+            run_record = self._execute(input_feed, self._request(waits=True))[2]
+        elif self._dispatcher.has_run:
+            run_record = self._dispatcher.run_record
+        else:
+            with self._unchecked():
+                run_record = self._execute(self._example_feeds(), self._request(waits=True))[2]
+        found = explain(self.device.name, run_record)
+        jobs = [] if self._background is None else self._background.jobs
+        found.tier = describe_tier([e.tier for e in run_record.executables], len(jobs), self.stats().faults)
+        found.precision = self.explain_precision()
+        refused = self._rt.hints_refused
+        found.notes.extend([refused] if refused else hint_properties(self._hints, self.device).sentences)
         return found
 
-    def _pick_outputs(self, names: Sequence[str] | None) -> list[int]:
-        if names is None or names == "":
-            return self._all_outputs
-        known = self._outputs
-        if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(n, str) for n in names):
-            raise InputTypeError(f"output names are a list such as {list(known)[:1]}, or None for all; got {names!r}")
-        if not names:
-            return self._all_outputs
-        unknown = [n for n in names if n not in known]
-        if unknown:
-            raise InputError(f"no output is named {unknown[0]!r}; the model's outputs are {', '.join(known)}")
-        return [known[n] for n in names]
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """Nodes grouped by provider, from `explain()`; a fused node counts as one.
+
+        Runs the model on zeros if it has not run. Raises PlacementError unless the session config entry
+        'session.record_ep_graph_assignment_info' is '1'.
+        """
+        if self._arguments["sess_options"]._config.entries.get(RECORD_ASSIGNMENT) != "1":
+            raise PlacementError(
+                f"Session configuration entry '{RECORD_ASSIGNMENT}' must be set to \"1\" to retrieve the assignment; "
+                "explain() needs no such entry"
+            )
+        from ..diagnostics.node_assignment import assigned
+
+        return assigned(self.explain().nodes, OPENCL, CPU)
+
+    def explain_precision(self) -> list[str]:
+        """Sentences on the storage of float32 values; with precision='auto', on the measurements and the decision."""
+        if self._auto is not None:
+            return self._auto.describe()
+        if is_bundle(self._arguments["path_or_bytes"]):
+            return ["precision: as the bundle was compiled"]
+        if self._compiler.options.precision == "auto":
+            from ...precision.auto_model import describe_why_not_half
+
+            return describe_why_not_half(self.device)
+        from ...precision.precision_choice import policy_sentence
+
+        return [policy_sentence(self._compiler.policy)]
+
+    @property
+    def precision_policy(self) -> PrecisionPolicy:
+        """The precision policy of the next run: requested, or decided with precision='auto'."""
+        return self._compiler.policy if self._auto is None else self._auto.policy
+
+    @property
+    def chooses_precision(self) -> bool:
+        """Whether the session decides its precision: with precision='auto', on a device that has fp16."""
+        return self._auto is not None
+
+    @property
+    def keeps_precision(self) -> bool:
+        """Whether decisions of precision='auto' are stored in the cache folder for later sessions. True at first.
+
+        Set it to False before the session runs on artificial inputs.
+        """
+        return self._auto is None or self._auto.stores_choice
+
+    @keeps_precision.setter
+    def keeps_precision(self, keeps: bool) -> None:
+        if self._auto is not None:
+            self._auto.stores_choice = keeps
+
+    @contextmanager
+    def _unchecked(self) -> Iterator[None]:
+        """Inside, runs do not influence the decision of precision='auto'."""
+        auto = self._auto
+        if auto is None:
+            yield
+            return
+        auto.checks = False
+        try:
+            yield
+        finally:
+            auto.checks = True
+
+    def state(
+        self,
+        pairs: Mapping[str, str] | None = None,
+        *,
+        max_length: int | None = None,
+        reserve: int = 256,
+        cache: str = "model",
+        sizes: Mapping[str, int] | None = None,
+    ) -> State:
+        """Create a State, which keeps KV caches and recurrent states from run to run.
+
+        pairs: for each state input, the output with its next value; None finds them by name, such as
+            past_key_values.0.key and present.0.key.
+        max_length: positions of caches with an open size that does not grow.
+        reserve: positions by which the capacity of growing caches increases.
+        cache: 'model' stores caches in the model's type, 'int8' in 8 bits with a scale for each head and position.
+        sizes: of open dimensions that no input determines, by name.
+        Raises OptionError if no pair is found, or if caches cannot be stored in this way.
+        """
+        from ..caches.model_state import State
+
+        return State(self, pairs, max_length=max_length, reserve=reserve, cache=cache, sizes=sizes)
+
+    def profile(self, input_feed: Mapping[str, Any], iterations: int = 10) -> Profile:
+        """Time every launch of `iterations` runs after a warm-up run, and measure the device's peak rates.
+
+        Runs of other threads may interleave, and then affect the times.
+        """
+        from ...report.measure_peaks import measure_peaks
+        from ...report.profile import Profile, Recorder
+
+        check_fork()
+        self._execute(input_feed, self._request(waits=True))
+        profile = Profile(self.device.name)
+        recorder = Recorder(profile)
+        with self._unchecked():
+            for i in range(max(iterations, 1)):
+                recorder.start(i)
+                _, trace, run_record = self._execute(input_feed, self._request(recorder=recorder, waits=True))
+                profile.wall_s.append(trace.total_s)
+        with self._lock.exclusive():
+            profile.peaks = measure_peaks(self._rt)
+        profile.queueing = [e.queueing for e in run_record.executables]
+        return profile
+
+    def tune(
+        self, input_feed: Mapping[str, Any], level: str = "fast", on_trial: Callable[[Progress], None] | None = None
+    ) -> list[GraphTuning]:
+        """Search kernels, parameters and work-groups for the shapes of `input_feed`, for this session and later ones.
+
+        level: 'fast', 'normal', 'wide' or 'exhaustive'. on_trial: called after every trial. Returns a report on each
+        graph of the model. After an interruption, the next call continues from the measurements so far. Raises
+        InputError for a bundle, whose program is fixed: compile the model again with tune=.
+        """
+        if level == "none" or level not in LEVELS:
+            raise InputError(f"tuning level {level!r} is not known; choose {', '.join(LEVELS[1:])}")
+        model = self._arguments["path_or_bytes"]
+        if is_bundle(model):
+            raise InputError(f"{model} is compiled already; tune while compiling: opalite compile MODEL --tune {level}")
+        check_fork()
+        self.close()
+        found = self._tunings = []
+        self._execute(input_feed, self._request(tuning=TuneRequest(level, True, on_trial, found.append)))
+        return list(found)
+
+    @property
+    def tunings(self) -> list[GraphTuning]:
+        """Reports on the graphs that this session tuned, also before an interruption."""
+        return list(self._tunings)
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether values of a run exceeded the range of fp16, so that the session now uses fp32."""
+        return self._dispatcher.overflowed
+
+    def example_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Example shapes by input: open dimensions are 1; a bundle has the shapes of its compilation."""
+        return self._model.example_shapes(self.device)
+
+    def _example_feeds(self) -> dict[str, Array]:
+        shapes = self.example_shapes()
+        feeds = {}
+        for arg in self.get_inputs():
+            if arg.dtype is None or arg.dtype is DType.STRING:
+                raise InputError(f"input '{arg.name}' is {arg.type}: give explain() an example of the inputs")
+            feeds[arg.name] = np.zeros(shapes[arg.name], arg.dtype.np)
+        return feeds
 
     def __enter__(self) -> Self:
         return self
@@ -341,17 +309,3 @@ class InferenceSession(Recovery, SessionTools):
         if self._fallback_process is not None:
             self._fallback_process.close()
         self._dispatcher.reset()
-
-    def _report_stats(self) -> None:
-        """Write statistics to the file of OPALITE_STATS, if there were runs since the last report."""
-        runs = self._counters.run_count
-        if runs > self._reported_runs:
-            self._reported_runs = runs
-            model = self._arguments["path_or_bytes"]
-            write_stats("" if isinstance(model, bytes) else os.fspath(model), self._rt.info.id, self.stats)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self._arguments
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]

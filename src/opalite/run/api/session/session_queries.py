@@ -3,59 +3,26 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....errors import InputTypeError, PlacementError, UnsupportedApiError
-from ....ir.device.device_info import DeviceInfo
+from ....errors import UnsupportedApiError
 from ...model.model_inputs_outputs import ModelMetadata, NodeArg
-from ...model.run_lock import RunLock
-from ...report.explanation import Explanation
 from ..options.execution_providers import (
-    CPU,
     OPENCL,
-    DeviceChoice,
-    ProviderRequest,
     check_provider_names,
     check_providers,
 )
-from ..options.run_options import RunOptions
-from ..options.session_options import RECORD_ASSIGNMENT, SessionOptions, copy_options
+from ..options.session_options import SessionOptions, copy_options
 from ..values.ort_value import OrtValue
 from .async_runs import AsyncRuns
 
 if TYPE_CHECKING:  # modules that few sessions need are imported at first use
-    from ..diagnostics.chrome_trace import Profiler
-    from ..diagnostics.node_assignment import OrtEpAssignedSubgraph
     from ..options.ort_devices import OrtEpDevice, OrtMemoryInfo
 
 
 class SessionApi(AsyncRuns):
-    """Part of InferenceSession, which itself loads and runs the model."""
-
-    _arguments: dict[str, Any]
-    _choice: DeviceChoice
-    _fallback: bool
-    _lock: RunLock
-    _profiler: Profiler | None
-
-    @property
-    @abstractmethod
-    def device(self) -> DeviceInfo:
-        """The device that the session runs on."""
-
-    @abstractmethod
-    def _pick_outputs(self, names: Sequence[str] | None) -> list[int]:
-        """Indices of the named outputs."""
-
-    @abstractmethod
-    def explain(self, input_feed: Mapping[str, Any] | None = None) -> Explanation:
-        """Report the placement of each node."""
-
-    @abstractmethod
-    def _start(self, requested: ProviderRequest) -> None:
-        """Load the model anew."""
+    """A session with the queries and settings of onnxruntime's class."""
 
     # The model
 
@@ -130,21 +97,6 @@ class SessionApi(AsyncRuns):
         found = describe_ep_device(self.device, 0, get_version_string())
         return [found for _ in self._model.inputs]
 
-    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
-        """Nodes grouped by provider, from `explain()`; a fused node counts as one.
-
-        Runs the model on zeros if it has not run. Raises PlacementError unless the session config entry
-        'session.record_ep_graph_assignment_info' is '1'.
-        """
-        if self._arguments["sess_options"]._config.entries.get(RECORD_ASSIGNMENT) != "1":
-            raise PlacementError(
-                f"Session configuration entry '{RECORD_ASSIGNMENT}' must be set to \"1\" to retrieve the assignment; "
-                "explain() needs no such entry"
-            )
-        from ..diagnostics.node_assignment import assigned
-
-        return assigned(self.explain().nodes, OPENCL, CPU)
-
     def get_tuning_results(self) -> list[dict[str, Any]]:
         """An empty list: `opalite tune --export` writes tuning results."""
         return []
@@ -168,48 +120,14 @@ class SessionApi(AsyncRuns):
         """Write the profile and stop recording; returns the file's name, '' if `enable_profiling` was not set."""
         with self._lock:
             profiler, self._profiler = self._profiler, None
-            self._stop_recording()
+            self._dispatcher.forget_routes()
             return profiler.write() if profiler is not None else ""
-
-    @abstractmethod
-    def _stop_recording(self) -> None:
-        """Remove the state of recorded runs."""
 
     def get_profiling_start_time_ns(self) -> int:
         """The value of time.monotonic_ns() at the begin of recording, 0 without recording."""
         return self._profiler.start_ns if self._profiler is not None else 0
 
-    # Runs in other forms
-
-    def run_with_ort_values(
-        self,
-        output_names: Sequence[str] | None,
-        input_dict_ort_values: Mapping[str, OrtValue],
-        run_options: RunOptions | None = None,
-    ) -> list[OrtValue]:
-        """Run the model on OrtValues; the outputs are OrtValues in host memory."""
-        for name, value in input_dict_ort_values.items():
-            if not isinstance(value, OrtValue):
-                raise InputTypeError(f"input '{name}' is given as an OrtValue here, got {type(value).__name__}")
-        picked = self._pick_outputs(output_names)
-        types = [self._model.outputs[i].type for i in picked]
-        values = self.run(output_names, input_dict_ort_values, run_options)
-        return [OrtValue(v, t) for v, t in zip(values, types, strict=True)]
-
-    def run_with_ortvaluevector(
-        self,
-        run_options: RunOptions | None,
-        feed_names: Sequence[str],
-        feeds: Sequence[OrtValue],
-        fetch_names: Sequence[str],
-        fetches: Any,
-        fetch_devices: Any = None,
-    ) -> None:
-        """Call `run_with_ort_values` by lists of names and values; appends the outputs to `fetches`."""
-        if len(feed_names) != len(feeds):
-            raise InputTypeError(f"{len(feed_names)} names of inputs, but {len(feeds)} values")
-        for value in self.run_with_ort_values(fetch_names, dict(zip(feed_names, feeds, strict=True)), run_options):
-            fetches.push_back(value)
+    # Values
 
     def create_ortvalue_from_shape_and_type(
         self, shape: Sequence[int], element_type: Any, device_type: str, device_id: int = 0, vendor_id: int = -1

@@ -77,12 +77,7 @@ class OrtValue:
 
     @classmethod
     def ortvalue_from_numpy(
-        cls,
-        numpy_obj: Any,
-        /,
-        device_type: str | DeviceInfo = HOST,
-        device_id: int | str = 0,
-        vendor_id: int = -1,
+        cls, numpy_obj: Any, /, device_type: str | DeviceInfo = HOST, device_id: int | str = 0, vendor_id: int = -1
     ) -> OrtValue:
         """Create a value of an array: the array itself for 'cpu', a copy for 'opencl' and 'opencl_pinned'.
 

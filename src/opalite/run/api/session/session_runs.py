@@ -1,0 +1,101 @@
+"""SessionRuns: synchronous runs of a session, on arrays, OrtValues and bound memory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ....cl.device.fork_guard import check_fork
+from ....cl.memory.device_tensor import DeviceTensor
+from ....errors import BindingError, DeviceError, InputError, InputTypeError, OptionError
+from ..caches.shared_kv_cache import run_with_binding
+from ..options.run_options import RunOptions, check_not_terminated, check_run_options, report_run
+from ..values.host_memory_errors import out_of_memory
+from ..values.io_binding import IOBinding
+from ..values.ort_value import OrtValue
+from .context_recovery import Recovery
+
+
+class SessionRuns(Recovery):
+    """A session that runs on the caller's values."""
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
+    ) -> list[Any]:
+        """Run the model on arrays by input name; returns the outputs `output_names`, all if None or empty.
+
+        Inputs may be OrtValues; those on the session's device are not copied. Raises InputError for inputs that the
+        model does not accept.
+        """
+        picked = self._all_outputs if output_names is None else self._pick_outputs(output_names)
+        options = None if run_options is None else check_run_options(run_options)
+        if options is not None:
+            check_not_terminated(options)
+        found, rt = None, self._rt
+        try:
+            found = self._dispatcher.run_cached(input_feed)
+        except DeviceError as e:
+            if not self._is_lost_by(e, rt):
+                raise
+        except MemoryError as e:
+            raise out_of_memory(e, "running the model") from e
+        outputs, trace = found or self._execute(input_feed, self._request(options))[:2]
+        if options is not None:
+            check_not_terminated(options)
+        if options is not None or self._log.is_enabled(logging.DEBUG):
+            report_run(options, self._log, trace.total_s)
+        return [v.numpy() if type(v := outputs[i]) is DeviceTensor else v for i in picked]
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
+        """Run on the bound memory, and wait. Raises BindingError for unfitting memory, and if no output is bound."""
+        if not isinstance(iobinding, IOBinding):
+            raise InputTypeError(f"run_with_iobinding takes an IOBinding, got {type(iobinding).__name__}")
+        if iobinding.session is not self:
+            raise OptionError("IOBinding must be used with the session that created it: session.io_binding()")
+        options = check_run_options(run_options)
+        check_not_terminated(options)
+        self.check_not_lost("the bound memory", iobinding.rt)
+        outputs = list(iobinding.outputs.values())
+        if not outputs:
+            raise BindingError(
+                f"no output is bound; bind_output('{self._model.outputs[0].name}') leaves it to the host"
+            )
+        check_fork()
+        targets = {o.name: o.target for o in outputs if o.on_device}
+        try:
+            found = run_with_binding(self, iobinding, self._request(options, targets))
+        except InputError as e:
+            raise BindingError(e.message) from e
+        for output, i in zip(outputs, self._pick_outputs([o.name for o in outputs]), strict=True):
+            output.store(found[i])
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+    ) -> list[OrtValue]:
+        """Run the model on OrtValues; the outputs are OrtValues in host memory."""
+        for name, value in input_dict_ort_values.items():
+            if not isinstance(value, OrtValue):
+                raise InputTypeError(f"input '{name}' is given as an OrtValue here, got {type(value).__name__}")
+        picked = self._pick_outputs(output_names)
+        types = [self._model.outputs[i].type for i in picked]
+        values = self.run(output_names, input_dict_ort_values, run_options)
+        return [OrtValue(v, t) for v, t in zip(values, types, strict=True)]
+
+    def run_with_ortvaluevector(
+        self,
+        run_options: RunOptions | None,
+        feed_names: Sequence[str],
+        feeds: Sequence[OrtValue],
+        fetch_names: Sequence[str],
+        fetches: Any,
+        fetch_devices: Any = None,
+    ) -> None:
+        """Call `run_with_ort_values` by lists of names and values; appends the outputs to `fetches`."""
+        if len(feed_names) != len(feeds):
+            raise InputTypeError(f"{len(feed_names)} names of inputs, but {len(feeds)} values")
+        for value in self.run_with_ort_values(fetch_names, dict(zip(feed_names, feeds, strict=True)), run_options):
+            fetches.push_back(value)
