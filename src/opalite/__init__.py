@@ -102,13 +102,11 @@ if TYPE_CHECKING:
         OrtSyncStream,
         SparseTensor,
     )
-    from .run.api.values.io_binding import IOBinding
+    from .run.api.values.io_binding import IOBinding, SessionIOBinding
     from .run.api.values.ort_value import OrtValue
-    from .run.api.values.session_io_binding import SessionIOBinding
     from .run.execute.run_trace import Timing
     from .run.model.model_inputs_outputs import ModelMetadata, NodeArg
-    from .run.queue.infer_queue import InferQueue
-    from .run.queue.inference_request import Job
+    from .run.queue.infer_queue import InferQueue, Job
     from .run.report.explanation import Explanation
 
     __version__: str
@@ -245,21 +243,19 @@ _MODULES = {
     ".run.api.diagnostics.log_callback": "set_default_logger_callback",
     ".run.api.diagnostics.log_severity": "set_default_logger_severity set_default_logger_verbosity",
     ".run.api.options.run_options": "RunOptions",
-    ".run.api.values.session_io_binding": "SessionIOBinding",
     ".run.api.options.session_options": "SessionOptions",
     ".run.api.session.unsupported_api": (
         "AdapterFormat LoraAdapter ModelCompiler ModelPackage ModelPackageComponentContext ModelPackageContext "
         "ModelPackageOptions OrtEpContextData OrtEpContextDataBuffer OrtExternalInitializerInfo OrtSyncStream "
         "SparseTensor"
     ),
-    ".run.api.values.io_binding": "IOBinding",
+    ".run.api.values.io_binding": "IOBinding SessionIOBinding",
     ".run.report.explanation": "Explanation",
     ".run.api.values.ort_value": "OrtValue",
     ".run.api.caches.model_state": "State",
     ".run.model.model_inputs_outputs": "ModelMetadata NodeArg",
     ".run.api.session.inference_session": "InferenceSession",
-    ".run.queue.infer_queue": "InferQueue",
-    ".run.queue.inference_request": "Job",
+    ".run.queue.infer_queue": "InferQueue Job",
     ".run.execute.run_trace": "Timing",
 }
 _LATER = {name: (module, name) for module, names in _MODULES.items() for name in names.split()}

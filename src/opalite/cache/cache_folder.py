@@ -20,8 +20,10 @@ Needs no OpenCL.
 from __future__ import annotations
 
 import glob
+import json
 import logging
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Iterator
@@ -30,6 +32,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from stat import S_ISREG
+from typing import Any
 
 from .. import knobs
 from .file_locks import remove_unused
@@ -176,6 +179,20 @@ def _stat(path: Path) -> os.stat_result | None:
         return path.stat()
     except OSError:
         return None
+
+
+def write_json(path: Path, contents: Any) -> OSError | None:
+    """Write a JSON file whole or not at all, and its folder if that is missing; returns the error, None without one."""
+    temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(contents), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as e:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        return e
+    return None
 
 
 def discard(path: Path) -> None:

@@ -8,7 +8,7 @@ import opalite
 
 from .. import status
 from ..run.api.options.session_options import SessionOptions
-from ..run.api.values.ort_value_vector import OrtValueVector
+from ..run.api.values.ort_value import OrtValueVector
 from ..status import *  # noqa: F403
 
 # Names of `opalite` that onnxruntime's compiled module does not have.

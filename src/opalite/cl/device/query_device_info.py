@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 
 import pyopencl as cl
 
-from ...cache.cache_folder import usable_folder
+from ...cache.cache_folder import usable_folder, write_json
 from ...cache.cache_keys import digest
 from ...ir.device.device_family import (
     ADDRESSES,
@@ -228,7 +227,8 @@ def with_probed_features(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
             **found,
             **{quirk: _has_feature(device, quirk, probes[quirk]) for quirk in missing},
         }
-        _write_facts(known, facts)
+        if known is not None:
+            write_json(known, facts)
     quirks = tuple(quirk for quirk in probes if facts[key].get(quirk))
     # Devices with arguments by address need no sub-buffers.
     own = tuple(q for q in info.quirks if q != SLOW_SUB_BUFFERS or ADDRESSES not in quirks)
@@ -346,13 +346,3 @@ def _read_facts(path: Path | None) -> dict[str, dict[str, Any]]:
     if not isinstance(found, dict):
         return {}
     return {k: v for k, v in found.items() if isinstance(v, dict)}
-
-
-def _write_facts(path: Path | None, facts: dict[str, dict[str, Any]]) -> None:
-    if path is None:
-        return
-    temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}")
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(facts, indent=1), encoding="utf-8")
-        os.replace(temporary, path)

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from ... import knobs
+from ...cl.runtime import find_runtime
 from ...errors import InputError, OpaliteError
 from ...ir.device.device_info import DeviceInfo
 from ...ir.model_edits import ModelEdits
@@ -26,6 +27,7 @@ from ..execute.ab_timing import least_interleaved_seconds
 from ..execute.compile_queue import compile_queue
 from ..execute.run_trace import RunTrace
 from ..model.background.graph_compiler import Compiler
+from ..model.compile_options import CompileOptions, parse_tolerance
 from ..model.executable_cache import ExecutableCache
 from ..model.model_interface import Model
 from ..model.open_model import open_onnx
@@ -315,14 +317,38 @@ class AutoModel:
     def describe(self) -> list[str]:
         """The present choice and its reasons, in sentences."""
         with self._lock:
-            return self._describe()
+            self._adopt()
+            lines = [f"precision: auto, tolerance {self._compiler.options.tolerance:g} of each output's largest value"]
+            if self._search is not None:
+                return [*lines, f"  fp32 for now, a policy is searched ({self._search.step})"]
+            if self._choice is None:
+                return [*lines, "  fp32 until half was compared with it on the first inputs"]
+            lines += [f"  {line}" for line in self._choice.sentences()]
+            return lines + (["  kept in the cache folder since an earlier session"] if self._was_kept else [])
 
-    def _describe(self) -> list[str]:
-        self._adopt()
-        lines = [f"precision: auto, tolerance {self._compiler.options.tolerance:g} of each output's largest value"]
-        if self._search is not None:
-            return [*lines, f"  fp32 for now, a policy is searched ({self._search.step})"]
-        if self._choice is None:
-            return [*lines, "  fp32 until half was compared with it on the first inputs"]
-        lines += [f"  {line}" for line in self._choice.sentences()]
-        return lines + (["  kept in the cache folder since an earlier session"] if self._was_kept else [])
+
+def choose_precision(
+    model: str | os.PathLike[str] | bytes,
+    feeds: Mapping[str, Any],
+    *,
+    device: str | None = None,
+    memory: str | None = None,
+    tolerance: float | None = None,
+    stores_choice: bool = True,
+) -> tuple[PrecisionPolicy, list[str]]:
+    """The policy that a session with precision 'auto' chooses on `feeds`, and the sentences that describe it.
+
+    stores_choice: whether later sessions use it; False for made-up inputs.
+    """
+    rt = find_runtime(device)
+    if why_not_half(rt.info):
+        return FP32, describe_why_not_half(rt.info)
+    options = CompileOptions("auto", memory or str(knobs.get("OPALITE_MEMORY")), tolerance=parse_tolerance(tolerance))
+    auto = AutoModel(model, Compiler(rt, options))
+    auto.stores_choice = stores_choice
+    try:
+        auto.run(auto.check_feeds(feeds))
+        auto.settle()
+        return auto.policy, auto.describe()
+    finally:
+        auto.reset()

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import os
-import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...cache.cache_folder import discard, usable_folder
+from ...cache.cache_folder import discard, usable_folder, write_json
 from ...cache.cache_keys import digest
 from ...cl.runtime import Runtime
 from ...errors import InputError
@@ -38,21 +37,17 @@ class PrecisionChoiceCache:
     def load(self) -> PrecisionChoice | None:
         """The choice; None if none is stored or it cannot be used."""
         try:
-            text = self.path.read_text()
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as e:
-            self._drop(e)
-            return None
-        try:
-            raw = json.loads(text)
+            raw = json.loads(self.path.read_text())
             if raw["format"] != _FORMAT or raw["version"] != _VERSION or raw["key"] != self._key:
                 raise ValueError("it is of another format, or belongs to another key")
             if raw["sum"] != _sum(raw["choice"]):
                 raise ValueError("its contents are damaged")
             choice = PrecisionChoice.from_raw(raw["choice"])
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, InputError) as e:
-            self._drop(e)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, InputError) as e:
+            _log.warning("removed choice %s… of precision from the cache: %s", self._key[:12], e)
+            discard(self.path)
             return None
         with suppress(OSError):  # its last use, for eviction; a read-only cache serves all the same
             os.utime(self.path)
@@ -61,20 +56,9 @@ class PrecisionChoiceCache:
     def save(self, choice: PrecisionChoice) -> None:
         """Store `choice` in place of any other. A failure is logged."""
         raw = choice.to_raw()
-        text = json.dumps({"format": _FORMAT, "version": _VERSION, "key": self._key, "sum": _sum(raw), "choice": raw})
-        temporary = self.path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(text)
-            os.replace(temporary, self.path)
-        except OSError as e:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            _log.info("the choice of precision is not stored: %s", e)
-
-    def _drop(self, fault: object) -> None:
-        _log.warning("removed choice %s… of precision from the cache: %s", self._key[:12], fault or "it is damaged")
-        discard(self.path)
+        contents = {"format": _FORMAT, "version": _VERSION, "key": self._key, "sum": _sum(raw), "choice": raw}
+        if fault := write_json(self.path, contents):
+            _log.info("the choice of precision is not stored: %s", fault)
 
 
 def _sum(raw: Any) -> str:
@@ -94,12 +78,6 @@ def open_precision_choices(
         contents = model_digest(model)
     except OSError:
         return None
-    parts = [
-        contents,
-        edits.digest() if edits else "",
-        *device_state(rt),
-        options.memory,
-        repr(options.tolerance),
-        *code_state(),
-    ]
+    edited = edits.digest() if edits else ""
+    parts = [contents, edited, *device_state(rt), options.memory, repr(options.tolerance), *code_state()]
     return PrecisionChoiceCache(kept, digest(*parts))

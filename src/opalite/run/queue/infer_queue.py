@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import Any, Self
@@ -15,11 +16,44 @@ from typing import Any, Self
 from ...errors import InputError, InputTypeError
 from ...ir.device.device_info import DeviceInfo
 from ..api.session.inference_session import InferenceSession
-from .inference_request import Job
 from .session_workers import Worker, open_workers
 
-Callback = Callable[[Job, Any], None]
 Inputs = Mapping[str, Any]
+
+
+class Job(Future[list[Any]]):
+    """A request. `result()` returns the outputs, in the model's order or of `output_names`; or raises the error.
+
+    index: the number of earlier requests of the queue. userdata: the argument of `start_async`. inputs: the feeds, None
+    after the job is done. queued_s, run_s: seconds in the queue, and in the worker.
+    """
+
+    def __init__(self, index: int, inputs: Mapping[str, Any], names: Sequence[str] | None, userdata: Any) -> None:
+        super().__init__()
+        self.index = index
+        self.userdata = userdata
+        self.inputs: Mapping[str, Any] | None = inputs
+        self.output_names = names
+        self.queued_s = self.run_s = 0.0
+        self._since = time.perf_counter()
+
+    def begin(self) -> bool:
+        """Mark the job as running; returns False if it was cancelled."""
+        now = time.perf_counter()
+        self.queued_s, self._since = now - self._since, now
+        return self.set_running_or_notify_cancel()
+
+    def end(self, outputs: list[Any] | None, error: BaseException | None) -> None:
+        """Store the outputs or the error, and wake the threads that wait for the job."""
+        self.run_s = time.perf_counter() - self._since
+        self.inputs = None
+        if error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(outputs or [])
+
+
+Callback = Callable[[Job, Any], None]
 
 
 class InferQueue:

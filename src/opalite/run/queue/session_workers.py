@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,25 +30,8 @@ class Cores(NamedTuple):
     threads: int
 
 
-class Worker(Protocol):
-    """Computes one request at a time."""
-
-    @property
-    def device(self) -> DeviceInfo:
-        """The device that the worker computes on."""
-
-    def run(self, output_names: Sequence[str] | None, inputs: Mapping[str, Any]) -> list[Any]:
-        """Outputs in the model's order, or the outputs named."""
-
-    def settle(self) -> None:
-        """Wait for work in the background."""
-
-    def close(self) -> None:
-        """Release the session or process."""
-
-
 class SessionWorker:
-    """A worker that shares a session with others. is_own: `close` closes the session."""
+    """A worker, for one request at a time, that shares a session. is_own: `close` closes the session."""
 
     def __init__(self, session: InferenceSession, is_own: bool) -> None:
         self._session, self._is_own = session, is_own
@@ -75,6 +58,9 @@ class ProcessWorker(SessionProcess):
         numbers, environment = ((), {}) if cores is None else (cores.numbers, core_settings(cores))
         super().__init__({"path_or_bytes": model, **options}, cores=numbers, environment=environment)
         self.device = device
+
+
+Worker = SessionWorker | ProcessWorker
 
 
 def core_settings(cores: Cores) -> dict[str, str]:

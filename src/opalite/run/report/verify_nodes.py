@@ -34,7 +34,7 @@ from ..model.background.graph_compiler import Compiler
 from ..model.compile_options import CompileOptions, parse_precision
 from ..model.imported_model import ImportedModel
 from ..model.open_model import open_onnx
-from ..precision.choose_precision import choose_precision
+from ..precision.auto_model import choose_precision
 
 Array = np.ndarray[Any, Any]
 

@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....errors import OptionError
+from ....errors import OpaliteError, OptionError
+from ...model.cached_model import CachedModel
 from ...model.model_inputs_outputs import NodeArg
+from .kv_cache import kv_cache_model
 from .match_state_outputs import StatePair
 
 if TYPE_CHECKING:
     from ..session.inference_session import InferenceSession
 
 Array = np.ndarray[Any, Any]
+Axis = tuple[str, int]
+"""An input and the index of an axis."""
 
 
 class EmptyState:
@@ -28,7 +32,7 @@ class EmptyState:
     ) -> None:
         self._session, self.pairs, self._sizes, self._max_length = session, pairs, dict(sizes), max_length
         self._inputs: dict[str, NodeArg] = {a.name: a for a in session.get_inputs()}
-        self._computed: dict[tuple[str, int], int] = {}
+        self._computed: dict[Axis, int] = {}
 
     def values(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """Empty caches and zero states by input name, with the batch and other sizes of `feeds`."""
@@ -42,8 +46,6 @@ class EmptyState:
         if any(None in shape for shape in shapes.values()):
             if not self._computed:
                 tried = {n: self._zeros(n, [1 if d is None else d for d in shape]) for n, shape in shapes.items()}
-                from .infer_cache_sizes import infer_cache_sizes  # imports the importer, which few sessions need
-
                 self._computed = infer_cache_sizes(self._session, feeds, tried, self.pairs)
             shapes = {n: [self._size(n, i, d) for i, d in enumerate(shape)] for n, shape in shapes.items()}
         return {n: self._zeros(n, shape) for n, shape in shapes.items()}
@@ -83,3 +85,40 @@ class EmptyState:
             else:
                 shape.append(self._size(pair.past, axis, self._max_length))
         return shape
+
+
+def infer_cache_sizes(
+    session: InferenceSession, feeds: Mapping[str, Any], blanks: Mapping[str, Array], pairs: Sequence[StatePair]
+) -> dict[Axis, int]:
+    """Infer the sizes of the caches' last axes by shape inference; {} if they depend on a run.
+
+    blanks: empty caches, with arbitrary sizes of the last axis. The shapes of the model's outputs for these give the
+    sizes, because GroupQueryAttention, for example, ignores the last axis of an empty cache.
+    """
+    from ....importer import ImportRun  # few sessions need the importer
+    from ....importer.walk.segments import GraphOutput
+
+    model = kv_cache_model(session)
+    if model is None:
+        return {}
+    imported = model.imported() if isinstance(model, CachedModel) else model
+    try:
+        run = ImportRun(imported.imported.importer, imported.check_feeds({**feeds, **blanks}), _no_bodies)
+        segment = run.segment
+        if segment is None:
+            return {}
+        graph = segment.graph_at(run.sizes)
+    except OpaliteError:
+        return {}
+    found: dict[Axis, int] = {}
+    for p in pairs:
+        export = segment.exports.get(p.present)
+        if isinstance(export, GraphOutput):
+            shape = graph.outputs[export.index].shape
+            if len(shape) == blanks[p.past].ndim:
+                found[p.past, len(shape) - 1] = shape[-1]
+    return found
+
+
+def _no_bodies(body: Any, inner: Mapping[str, Any]) -> Sequence[Any]:
+    raise OpaliteError("the host runs the body of a loop")

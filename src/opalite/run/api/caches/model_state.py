@@ -95,12 +95,9 @@ class State:
         Raises InputError for inputs that the model does not accept, and leaves the state unchanged.
         """
         wanted = self._check_names(output_names)
-        given = self._complete_feeds(feeds)
-        past = self._values or self._empty.values(given)
         bound = {name: self._output(name) for name in wanted} if on_device else {}
         unread = _NONE if output_names is None else frozenset(self.output_names).difference(wanted)
-        found = self._run_in_place(given, past, bound, unread) or self._run_copying(given, past, unread)
-        self._runs += 1
+        found = self._advance(feeds, bound, unread)
         return [OrtValue(found[name]) if on_device else found[name] for name in wanted]
 
     def _complete_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,18 +130,19 @@ class State:
         wanted = self._check_names(output_names)
         self._check_links(links)
         self.ran_multi_step = False
-        names = [*wanted, *(n for n in dict.fromkeys(links.values()) if n not in wanted)]
-        unread = frozenset(self.output_names).difference(names)
-        found: list[list[Any]] = []
+        kept = {*wanted, *links.values()}
+        unread = frozenset(self.output_names).difference(kept)
+        found: list[dict[str, Any]] = []
         carried: dict[str, Any] = {}
         while len(found) < len(feeds):
             rest = [{**f, **carried} for f in feeds[len(found) :][: MAX_IN_FLIGHT if self._may_multi_step else 1]]
             if not found:  # later runs take these inputs from outputs; the values only have the right types
                 first = {n: rest[0][n] for n in links if n in rest[0]}
                 rest = [rest[0], *({**f, **first} for f in rest[1:])]
-            found += self._run_multi_step(rest, links, names, unread) or [self._run(rest[0], names, unread)]
-            carried = {n: found[-1][names.index(output)] for n, output in links.items()}
-        return [outputs[: len(wanted)] for outputs in found]
+            several = self._run_multi_step(rest, links, unread) or [self._advance(rest[0], {}, unread)]
+            found += [{n: outputs[n] for n in kept} for outputs in several]
+            carried = {n: found[-1][output] for n, output in links.items()}
+        return [[outputs[n] for n in wanted] for outputs in found]
 
     def _check_links(self, links: Mapping[str, str]) -> None:
         for name, output in links.items():
@@ -153,18 +151,20 @@ class State:
             if output not in self.output_names:
                 raise InputError(f"no output besides the state is named {output!r}; there are {self.output_names}")
 
-    def _run(self, feeds: Mapping[str, Any], names: Sequence[str], unread: frozenset[str]) -> list[Any]:
-        """Outputs `names` of one run, as arrays."""
+    def _advance(
+        self, feeds: Mapping[str, Any], bound: Mapping[str, BoundOutput], unread: frozenset[str]
+    ) -> dict[str, Any]:
+        """Outputs by name of one run, besides those that are `unread`."""
         given = self._complete_feeds(feeds)
         past = self._values or self._empty.values(given)
-        found = self._run_in_place(given, past, {}, unread) or self._run_copying(given, past, unread)
+        found = self._run_in_place(given, past, bound, unread) or self._run_copying(given, past, unread)
         self._runs += 1
-        return [found[name] for name in names]
+        return found
 
     def _run_multi_step(
-        self, feeds: Sequence[Mapping[str, Any]], links: Mapping[str, str], names: Sequence[str], unread: frozenset[str]
-    ) -> list[list[Any]]:
-        """Outputs of the runs that were queued together; none if the next run must be waited for."""
+        self, feeds: Sequence[Mapping[str, Any]], links: Mapping[str, str], unread: frozenset[str]
+    ) -> list[dict[str, Any]]:
+        """Outputs by name of the runs that were queued together; none if the next run must be waited for."""
         if not (self._may_multi_step and self._values) or self.copies or not self._caches.runs.has_fast_path:
             return []
         given = [self._complete_feeds(f) for f in feeds]
@@ -187,7 +187,7 @@ class State:
         for fed in given[:count]:
             self._caches.record_growth(fed, (len(self) - before) // count, caches, self._values)
         self._runs += count
-        return [[outputs[self._output_indices[n]] for n in names] for outputs in found[0]]
+        return [{n: outputs[self._output_indices[n]] for n in self.output_names} for outputs in found[0]]
 
     def _output(self, name: str) -> BoundOutput:
         """The device memory of an output."""

@@ -32,7 +32,7 @@ def run_with_binding(session: InferenceSession, binding: IOBinding, request: Run
     A tensor bound as input and output is written in place if the model only writes into it (TensorScatter,
     GroupQueryAttention). Otherwise the output is copied into it.
     """
-    feeds = binding.fed()
+    feeds = dict(binding.inputs)
     tensors = _tensors(binding, feeds)
     if not tensors:
         return session._execute(feeds, request)[0]

@@ -1,4 +1,4 @@
-"""Option: a descriptor for an attribute of an options object, with a type and a default."""
+"""Options, the base of SessionOptions and RunOptions, and Option, a descriptor for their typed attributes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 from ....errors import InputTypeError, OptionError
 
 T = TypeVar("T")
+_MAX_KEY, _MAX_VALUE = 1024, 8192
 
 
 class Option(Generic[T]):
@@ -54,32 +55,32 @@ class Option(Generic[T]):
         raise InputTypeError(f"{self.name} is of type {kind.__name__}, got {value!r} of {type(value).__name__}")
 
 
-class ConfigEntries:
-    """Config entries of session or run options: texts by key."""
+class Options:
+    """Options of a session or run: changed values by name, and config entries, texts by key."""
 
-    __slots__ = ("_owner", "entries")
+    __slots__ = ("_config", "_values")
 
-    _MAX_KEY = 1024
-    _MAX_VALUE = 8192
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._config: dict[str, str] = {}
 
-    def __init__(self, owner: str) -> None:
-        self._owner = owner
-        self.entries: dict[str, str] = {}
-
-    def add(self, key: str, value: str) -> None:
+    def _add_entry(self, key: str, value: str) -> None:
         """Set one entry. Raises InputTypeError unless both are texts, OptionError if one is too long or empty."""
         for what, text in (("key", key), ("value", value)):
             if not isinstance(text, str):
                 raise InputTypeError(f"the {what} of a config entry is a text, got {text!r}")
-        if not key or len(key) > self._MAX_KEY or len(value) > self._MAX_VALUE:
+        if not key or len(key) > _MAX_KEY or len(value) > _MAX_VALUE:
             raise OptionError(
-                f"the key of a config entry has 1 to {self._MAX_KEY} characters and its value at most "
-                f"{self._MAX_VALUE}; got {len(key)} and {len(value)}"
+                f"the key of a config entry has 1 to {_MAX_KEY} characters and its value at most "
+                f"{_MAX_VALUE}; got {len(key)} and {len(value)}"
             )
-        self.entries[key] = value
+        self._config[key] = value
 
-    def get(self, key: str) -> str:
+    def _entry(self, key: str) -> str:
         """The value of one entry. Raises OptionError if it was not added."""
-        if key not in self.entries:
-            raise OptionError(f"{self._owner} does not have configuration with key: {key}")
-        return self.entries[key]
+        if key not in self._config:
+            raise OptionError(f"{type(self).__name__} does not have configuration with key: {key}")
+        return self._config[key]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._values.items())})"

@@ -121,12 +121,8 @@ class OrtArenaCfg:
     """Sizes of an arena, without effect: the memory planner allocates all memory."""
 
     _NAMES = (
-        "max_mem",
-        "arena_extend_strategy",
-        "initial_chunk_size_bytes",
-        "max_dead_bytes_per_chunk",
-        "initial_growth_chunk_size_bytes",
-        "max_power_of_two_extend_bytes",
+        *("max_mem", "arena_extend_strategy", "initial_chunk_size_bytes", "max_dead_bytes_per_chunk"),
+        *("initial_growth_chunk_size_bytes", "max_power_of_two_extend_bytes"),
     )
 
     def __init__(self, *sizes: Any) -> None:

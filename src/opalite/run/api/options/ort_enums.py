@@ -13,67 +13,49 @@ class _Enum(IntEnum):
 class GraphOptimizationLevel(_Enum):
     """The amount of graph rewriting. Without effect: all passes run, and keep the results."""
 
-    ORT_DISABLE_ALL = 0
-    ORT_ENABLE_BASIC = 1
-    ORT_ENABLE_EXTENDED = 2
-    ORT_ENABLE_LAYOUT = 3
-    ORT_ENABLE_ALL = 99
+    ORT_DISABLE_ALL, ORT_ENABLE_BASIC, ORT_ENABLE_EXTENDED, ORT_ENABLE_LAYOUT, ORT_ENABLE_ALL = 0, 1, 2, 3, 99
 
 
 class ExecutionMode(_Enum):
     """Whether independent branches run concurrently. Without effect: the device's queue decides."""
 
-    ORT_SEQUENTIAL = 0
-    ORT_PARALLEL = 1
+    ORT_SEQUENTIAL, ORT_PARALLEL = range(2)
 
 
 class ExecutionOrder(_Enum):
     """The order of independent nodes. Without effect: the memory planner chooses it."""
 
-    DEFAULT = 0
-    PRIORITY_BASED = 1
-    MEMORY_EFFICIENT = 2
+    DEFAULT, PRIORITY_BASED, MEMORY_EFFICIENT = range(3)
 
 
 class OrtAllocatorType(_Enum):
     """Types of allocators."""
 
-    INVALID = -1
-    ORT_DEVICE_ALLOCATOR = 0
-    ORT_ARENA_ALLOCATOR = 1
+    INVALID, ORT_DEVICE_ALLOCATOR, ORT_ARENA_ALLOCATOR = -1, 0, 1
 
 
 class OrtMemType(_Enum):
     """The use of memory."""
 
-    CPU_INPUT = -2
-    CPU_OUTPUT = -1
-    CPU = -1
-    DEFAULT = 0
+    CPU_INPUT, CPU_OUTPUT, CPU, DEFAULT = -2, -1, -1, 0
 
 
 class OrtDeviceMemoryType(_Enum):
     """Whether the host can access a device's memory."""
 
-    DEFAULT = 0
-    HOST_ACCESSIBLE = 5
+    DEFAULT, HOST_ACCESSIBLE = 0, 5
 
 
 class OrtMemoryInfoDeviceType(_Enum):
     """Types of devices with memory."""
 
-    CPU = 0
-    GPU = 1
-    FPGA = 2
-    NPU = 3
+    CPU, GPU, FPGA, NPU = range(4)
 
 
 class OrtHardwareDeviceType(_Enum):
     """Types of devices."""
 
-    CPU = 0
-    GPU = 1
-    NPU = 2
+    CPU, GPU, NPU = range(3)
 
 
 class OrtDeviceVendorId(_Enum):
@@ -92,34 +74,22 @@ class OrtDeviceVendorId(_Enum):
 class OrtExecutionProviderDevicePolicy(_Enum):
     """The preferred device if the caller names none."""
 
-    DEFAULT = 0
-    PREFER_CPU = 1
-    PREFER_NPU = 2
-    PREFER_GPU = 3
-    MAX_PERFORMANCE = 4
-    MAX_EFFICIENCY = 5
-    MIN_OVERALL_POWER = 6
+    DEFAULT, PREFER_CPU, PREFER_NPU, PREFER_GPU, MAX_PERFORMANCE, MAX_EFFICIENCY, MIN_OVERALL_POWER = range(7)
 
 
 class OrtSparseFormat(_Enum):
     """Layouts of sparse tensors."""
 
-    ORT_SPARSE_UNDEFINED = 0
-    ORT_SPARSE_COO = 1
-    ORT_SPARSE_CSRC = 2
-    ORT_SPARSE_BLOCK_SPARSE = 4
+    ORT_SPARSE_UNDEFINED, ORT_SPARSE_COO, ORT_SPARSE_CSRC, ORT_SPARSE_BLOCK_SPARSE = 0, 1, 2, 4
 
 
 class OrtCompileApiFlags(_Enum):
     """Flags of ModelCompiler."""
 
-    NONE = 0
-    ERROR_IF_NO_NODES_COMPILED = 1
-    ERROR_IF_OUTPUT_FILE_EXISTS = 2
+    NONE, ERROR_IF_NO_NODES_COMPILED, ERROR_IF_OUTPUT_FILE_EXISTS = range(3)
 
 
 class ModelPackageWriteMode(_Enum):
     """The format of ModelPackage.commit."""
 
-    PRESERVE = 0
-    DENSE = 1
+    PRESERVE, DENSE = range(2)

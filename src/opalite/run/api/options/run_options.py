@@ -7,13 +7,13 @@ from typing import Any
 
 from ....errors import InputTypeError, TerminatedError, UnsupportedApiError
 from ..diagnostics.log_severity import SessionLog, warn_once
-from .option_descriptor import ConfigEntries, Option
+from .option_descriptor import Option, Options
 
 
-class RunOptions:
+class RunOptions(Options):
     """Options of a run: `session.run(names, feeds, run_options)`. Concurrent runs may share them."""
 
-    __slots__ = ("_config", "_values")
+    __slots__ = ()
 
     log_severity_level = Option(-1, "The least severity of messages about the run; -1 takes the session's.")
     log_verbosity_level = Option(0, "No effect; OPALITE_DEBUG sets the detail.")
@@ -22,17 +22,13 @@ class RunOptions:
     only_execute_path_to_fetches = Option(False, "No effect; the results are the same.")
     training_mode = Option(False, "No effect.", "models are run, not trained")
 
-    def __init__(self) -> None:
-        self._values: dict[str, Any] = {}
-        self._config = ConfigEntries("RunOptions")
-
     def add_run_config_entry(self, key: str, value: str) -> None:
         """Store an entry. No entry has an effect: they concern memory arenas and graphs of other providers."""
-        self._config.add(key, value)
+        self._add_entry(key, value)
 
     def get_run_config_entry(self, key: str) -> str:
         """The value of an entry. Raises OptionError (a RuntimeError) if there is none."""
-        return self._config.get(key)
+        return self._entry(key)
 
     def add_active_adapter(self, adapter: Any) -> None:
         """Raise UnsupportedApiError: LoRA adapters are not supported."""
@@ -44,9 +40,6 @@ class RunOptions:
             return None
         return SessionLog(self.log_severity_level, self.logid)
 
-    def __repr__(self) -> str:
-        return f"RunOptions({', '.join(f'{k}={v!r}' for k, v in self._values.items())})"
-
 
 def check_run_options(options: Any) -> RunOptions | None:
     """Check the type of `options`, and warn once of options without effect. Raises InputTypeError for other types."""
@@ -55,7 +48,7 @@ def check_run_options(options: Any) -> RunOptions | None:
     if not isinstance(options, RunOptions):
         raise InputTypeError(f"run_options are an opalite.RunOptions, got {type(options).__name__}")
     warn_no_effect(options)
-    for key in options._config.entries:
+    for key in options._config:
         warn_once(f"run config {key}", f"the run config entry '{key}' has no effect: it is another provider's")
     return options
 

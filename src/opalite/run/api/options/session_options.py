@@ -14,7 +14,7 @@ from ....ir.model_edits import ModelEdits
 from ....ir.model_edits import argmax_name as argmax_name
 from ..diagnostics.log_severity import SessionLog, warn_once
 from ..values.ort_value import OrtValue
-from .option_descriptor import ConfigEntries, Option
+from .option_descriptor import Option, Options
 from .ort_enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
 from .run_options import warn_no_effect
 
@@ -40,13 +40,13 @@ ARGMAX = "opalite.argmax"
 _KNOWN_ENTRIES = (NO_FALLBACK, RECORD_ASSIGNMENT, DATA_FOLDER, DATA_FILE, DATA_FILE_FROM, FORMAT, LAST_POSITION, ARGMAX)
 
 
-class SessionOptions:
+class SessionOptions(Options):
     """Options of a session: `InferenceSession(path, sess_options)`, which keeps a copy.
 
     Options without a meaning on OpenCL devices are accepted; opening a session logs a warning once for each.
     """
 
-    __slots__ = ("_cancelled", "_config", "_edits", "_policy", "_providers", "_values")
+    __slots__ = ("_cancelled", "_edits", "_policy", "_providers")
 
     enable_cpu_mem_arena = Option(True, "No effect.", _MEMORY)
     enable_mem_pattern = Option(True, "No effect.", _MEMORY)
@@ -68,8 +68,7 @@ class SessionOptions:
     use_per_session_threads = Option(True, "No effect.", _THREADS)
 
     def __init__(self) -> None:
-        self._values: dict[str, Any] = {}
-        self._config = ConfigEntries("SessionOptions")
+        super().__init__()
         self._edits: dict[str, dict[str, Any]] = {}
         self._providers: dict[str, dict[str, str]] = {}
         self._policy = OrtExecutionProviderDevicePolicy.DEFAULT
@@ -79,11 +78,11 @@ class SessionOptions:
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Store an entry. docs/dropin.md lists the entries with an effect."""
-        self._config.add(key, value)
+        self._add_entry(key, value)
 
     def get_session_config_entry(self, key: str) -> str:
         """The value of an entry. Raises OptionError (a RuntimeError) if there is none."""
-        return self._config.get(key)
+        return self._entry(key)
 
     # The model
 
@@ -165,9 +164,6 @@ class SessionOptions:
     def clear_ep_context_data_read_func(self) -> None:
         """Do nothing: no function can be set."""
 
-    def __repr__(self) -> str:
-        return f"SessionOptions({', '.join(f'{k}={v!r}' for k, v in self._values.items())})"
-
     def __deepcopy__(self, memo: Any) -> SessionOptions:
         return copy_options(self)
 
@@ -176,7 +172,7 @@ def copy_options(options: SessionOptions) -> SessionOptions:
     """A copy of the options that shares arrays."""
     made = SessionOptions()
     made._values = dict(options._values)
-    made._config.entries = dict(options._config.entries)
+    made._config = dict(options._config)
     made._edits = {group: dict(values) for group, values in options._edits.items()}
     made._providers = copy.deepcopy(options._providers)
     made._policy, made._cancelled = options._policy, options._cancelled
@@ -195,7 +191,7 @@ def check_session_options(options: Any) -> SessionOptions:
 def log_no_effect(options: SessionOptions, log: SessionLog) -> None:
     """Warn once of options and entries without effect. Raises UnsupportedApiError for models in ORT format."""
     warn_no_effect(options, log)
-    for key, value in options._config.entries.items():
+    for key, value in options._config.items():
         if key == FORMAT and value.upper() == "ORT":
             raise UnsupportedApiError("models in ORT format are not read: give the ONNX file that it was made from")
         if key not in _KNOWN_ENTRIES:
@@ -204,7 +200,7 @@ def log_no_effect(options: SessionOptions, log: SessionLog) -> None:
 
 def parse_edits(options: SessionOptions) -> ModelEdits:
     """The edits of the model that the options request."""
-    entries = options._config.entries
+    entries = options._config
     last, argmax = (
         tuple(n for name in entries.get(key, "").split(",") if (n := name.strip())) for key in (LAST_POSITION, ARGMAX)
     )

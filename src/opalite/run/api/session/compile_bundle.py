@@ -26,7 +26,7 @@ from ...model.background.graph_compiler import Compiler
 from ...model.bundle_description import describe_model
 from ...model.compile_options import CompileOptions, parse_precision, parse_tolerance
 from ...model.model_inputs_outputs import NodeArg
-from ...precision.choose_precision import choose_precision
+from ...precision.auto_model import choose_precision
 from ..values.ort_value import parse_shape
 
 if TYPE_CHECKING:

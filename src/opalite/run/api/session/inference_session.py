@@ -143,7 +143,7 @@ class InferenceSession(SessionApi):
         Runs the model on zeros if it has not run. Raises PlacementError unless the session config entry
         'session.record_ep_graph_assignment_info' is '1'.
         """
-        if self._arguments["sess_options"]._config.entries.get(RECORD_ASSIGNMENT) != "1":
+        if self._arguments["sess_options"]._config.get(RECORD_ASSIGNMENT) != "1":
             raise PlacementError(
                 f"Session configuration entry '{RECORD_ASSIGNMENT}' must be set to \"1\" to retrieve the assignment; "
                 "explain() needs no such entry"

@@ -21,9 +21,7 @@ def get_available_providers() -> list[str]:
     return list(AVAILABLE)
 
 
-def get_all_providers() -> list[str]:
-    """The same list as `get_available_providers`."""
-    return list(AVAILABLE)
+get_all_providers = get_available_providers
 
 
 def get_device() -> str:
@@ -90,8 +88,7 @@ def enable_telemetry_events() -> None:
     """Do nothing: Opalite has no telemetry."""
 
 
-def disable_telemetry_events() -> None:
-    """Do nothing: Opalite has no telemetry."""
+disable_telemetry_events = enable_telemetry_events
 
 
 def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: Any = None) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .... import knobs
-from ....cl.device.driver_hints import Hints, make_hints
 from ....cl.device.enumerate_devices import list_all
 from ....errors import InputTypeError, OptionError
 from ....ir.device.device_info import DeviceInfo
@@ -74,7 +73,7 @@ def choose_device(arguments: Mapping[str, Any], requested: ProviderRequest, opti
 
 def parse_strict(choice: DeviceChoice, options: SessionOptions) -> bool:
     """Whether the options forbid nodes on the host. Raises OptionError for values other than a boolean."""
-    requested = choice.options.get("strict", options._config.entries.get(NO_FALLBACK, "0"))
+    requested = choice.options.get("strict", options._config.get(NO_FALLBACK, "0"))
     if requested.lower() not in ("0", "1", "true", "false"):
         raise OptionError(f"'strict' and '{NO_FALLBACK}' are 0 or 1, got {requested!r}")
     return requested.lower() in ("1", "true")
@@ -92,12 +91,6 @@ def compile_options(given: Mapping[str, Any], choice: DeviceChoice, options: Ses
         ),
         trust=bool(knobs.get("OPALITE_TRUST_BUNDLES") if given["trust"] is None else given["trust"]),
     )
-
-
-def parse_hints(given: Mapping[str, Any], choice: DeviceChoice) -> Hints:
-    """The driver hints from the session's arguments, else from the provider's options, else from the environment."""
-    wanted = {what: given[what] or choice.options.get(what) for what in ("performance", "priority")}
-    return make_hints(**wanted)
 
 
 def make_profiler(options: SessionOptions) -> Profiler | None:
@@ -153,7 +146,7 @@ def write_optimized_model(
             whole = {n: tuple(s) for n, s in shapes.items() if all(isinstance(d, int) for d in s)}
             compile_model(raw, target, shapes=whole, device=device)
             return
-        entries = options._config.entries
+        entries = options._config
         write_model(
             edited_model(model, edits), target, entries.get(DATA_FILE, ""), int(entries.get(DATA_FILE_FROM, "1024"))
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from numpy import ndarray
 
 from .... import knobs
+from ....cl.device.driver_hints import make_hints
 from ....cl.device.fork_guard import check_fork
 from ....cl.runtime import Runtime, find_runtime
 from ....errors import InputError, InputTypeError
@@ -44,7 +45,6 @@ from .open_session import (
     describe_source,
     make_profiler,
     open_model,
-    parse_hints,
     write_optimized_model,
 )
 
@@ -97,7 +97,6 @@ class SessionCore:
             "performance": performance,
             "priority": priority,
         }
-        self._fallback = bool(enable_fallback)
         self._lock = RunLock()
         self._recovery_lock = threading.Lock()
         self._start(check_providers(providers, provider_options))
@@ -112,7 +111,7 @@ class SessionCore:
         choice = choose_device(given, requested, sess_options)
         options = compile_options(given, choice, sess_options)
         log_no_effect(sess_options, log)
-        hints = parse_hints(given, choice)
+        hints = make_hints(**{what: given[what] or choice.options.get(what) for what in ("performance", "priority")})
         rt = find_runtime(choice.device, hints)
         edits = parse_edits(sess_options)
         counters = SessionCounters()

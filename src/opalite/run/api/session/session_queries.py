@@ -75,11 +75,9 @@ class SessionApi(AsyncRuns):
 
     def enable_fallback(self) -> None:
         """Accepted without effect: a session never switches its device, it raises an error."""
-        self._fallback = True
 
     def disable_fallback(self) -> None:
         """Accepted without effect: a session never switches its device."""
-        self._fallback = False
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         """The host's memory, once for each input."""

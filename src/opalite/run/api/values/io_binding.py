@@ -15,18 +15,19 @@ from ....errors import BindingError, DeviceLostError, InputError, OptionError
 from ....ir.device.device_info import DeviceInfo
 from ....ir.dtype import DType
 from ....plan.program import Port
+from ..options.ort_devices import OrtDevice
 from .ort_value import (
     DEVICE,
     GPU_NAMES,
     HOST,
     OrtValue,
+    OrtValueVector,
     device_dtype,
     exported_handles,
     find_device_memory,
     parse_element_type,
     parse_shape,
 )
-from .ort_value_vector import OrtValueVector
 
 if TYPE_CHECKING:
     from ..session.inference_session import InferenceSession
@@ -128,10 +129,6 @@ class IOBinding:
             tensor = self._uploaded[name] = DeviceTensor(self.session.runtime, array.shape, array.dtype)
         tensor.write(array)
         self.inputs[name] = tensor
-
-    def fed(self) -> dict[str, Any]:
-        """The values bound to inputs, by name."""
-        return dict(self.inputs)
 
     def bind_input(
         self,
@@ -258,6 +255,37 @@ class IOBinding:
         dtype, sizes = device_dtype(parse_element_type(element_type)), parse_shape(shape)
         _check_address(handle)
         return DeviceTensor(rt, sizes, dtype, wrap_handle(rt, handle, math.prod(sizes) * dtype.itemsize))
+
+
+class SessionIOBinding(IOBinding):
+    """An IOBinding whose methods take an OrtDevice: `SessionIOBinding(session._sess)`."""
+
+    def bind_input(self, name: str, *where: Any) -> None:
+        """Bind an input: `bind_input(name, array)` or `bind_input(name, OrtDevice, element_type, shape, pointer)`."""
+        if len(where) == 1:
+            self.bind_cpu_input(name, where[0])
+            return
+        device, element_type, shape, pointer = where
+        super().bind_input(name, *_place(device), element_type, shape, pointer)
+
+    def bind_output(  # type: ignore[override]
+        self,
+        name: str,
+        device: OrtDevice,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Bind an output to the device's memory."""
+        super().bind_output(name, *_place(device), element_type, shape, buffer_ptr)
+
+    def get_outputs(self) -> OrtValueVector:
+        """The bound outputs after a run."""
+        return OrtValueVector(super().get_outputs())
+
+
+def _place(device: OrtDevice) -> tuple[str, int]:
+    return device.name, device.device_id()
 
 
 def _copied(value: OrtValue) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,40 +24,14 @@ exported_handles: set[int] = set()
 """cl_mem handles returned by `OrtValue.data_ptr`; other numbers are addresses in memory of other libraries."""
 GPU_NAMES = ("cuda", "gpu", "hip", "dml", "webgpu")
 
-# The numbers and names of element types in ONNX.
-_NUMBERS = {
-    DType.FLOAT32: (1, "float"),
-    DType.UINT8: (2, "uint8"),
-    DType.INT8: (3, "int8"),
-    DType.UINT16: (4, "uint16"),
-    DType.INT16: (5, "int16"),
-    DType.INT32: (6, "int32"),
-    DType.INT64: (7, "int64"),
-    DType.STRING: (8, "string"),
-    DType.BOOL: (9, "bool"),
-    DType.FLOAT16: (10, "float16"),
-    DType.FLOAT64: (11, "double"),
-    DType.UINT32: (12, "uint32"),
-    DType.UINT64: (13, "uint64"),
-    DType.COMPLEX64: (14, "complex64"),
-    DType.COMPLEX128: (15, "complex128"),
-    DType.BFLOAT16: (16, "bfloat16"),
-}
-
-
-_LATER_NUMBERS = {
-    "FLOAT8E4M3FN": 17,
-    "FLOAT8E4M3FNUZ": 18,
-    "FLOAT8E5M2": 19,
-    "FLOAT8E5M2FNUZ": 20,
-    "UINT4": 21,
-    "INT4": 22,
-    "FLOAT4E2M1": 23,
-    "FLOAT8E8M0": 24,
-    "UINT2": 25,
-    "INT2": 26,
-}
-_NUMBERS.update((DType[name], (number, name.lower())) for name, number in _LATER_NUMBERS.items())
+# Names of element types in ONNX, in the order of their numbers.
+_NAMES = (
+    *("float", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool", "float16", "double", "uint32"),
+    *("uint64", "complex64", "complex128", "bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2"),
+    *("float8e5m2fnuz", "uint4", "int4", "float4e2m1", "float8e8m0", "uint2", "int2"),
+)
+_DTYPES = {"float": DType.FLOAT32, "double": DType.FLOAT64}
+_NUMBERS = {_DTYPES.get(name) or DType[name.upper()]: (number, name) for number, name in enumerate(_NAMES, 1)}
 
 
 class OrtValue:
@@ -263,6 +237,38 @@ class OrtValue:
 
     def _get_c_value(self) -> OrtValue:
         return self
+
+
+class OrtValueVector(list[OrtValue]):
+    """A list of values with the methods of a C++ vector."""
+
+    def push_back(self, value: Any) -> None:
+        """Append a value, or a tensor of another library through DLPack."""
+        self.append(value if isinstance(value, OrtValue) else OrtValue.from_dlpack(value))
+
+    def push_back_batch(self, tensors: Iterable[Any], *rest: Any) -> None:
+        """Append all values or arrays of `tensors`."""
+        self.extend(t if isinstance(t, OrtValue) else OrtValue.ortvalue_from_numpy(t) for t in tensors)
+
+    def reserve(self, count: int) -> None:
+        """Do nothing: lists grow automatically."""
+
+    def shrink_to_fit(self) -> None:
+        """Do nothing."""
+
+    def element_type_at(self, index: int) -> int:
+        """The number of the element type of one value in ONNX."""
+        return self[index].element_type()
+
+    def dlpack_at(self, index: int) -> Any:
+        """A DLPack capsule of one value."""
+        return self[index].to_dlpack()
+
+    def to_dlpacks(self, *to_tensor: Any) -> Sequence[Any]:
+        """A DLPack capsule of each value, or the result of `to_tensor` on it."""
+        capsules = [v.to_dlpack() for v in self]
+        convert = to_tensor[0] if to_tensor and to_tensor[0] is not None else None
+        return capsules if convert is None else [convert(c) for c in capsules]
 
 
 def find_device_memory(device_type: str | DeviceInfo, device_id: int | str = 0) -> Runtime | None:

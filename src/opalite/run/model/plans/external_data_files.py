@@ -11,14 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ....cache.cache_folder import cache_folder
+from ....cache.cache_folder import cache_folder, write_json
 from ....cache.cache_keys import digest
 from ....cl.programs.build_parallelism import parallel_map
 from ....errors import ModelFormatError
@@ -71,7 +70,7 @@ def read_names(folder: Path) -> list[str]:
 
 def store_names(folder: Path, locations: Sequence[str]) -> None:
     """Store the names of a model's data files for later processes."""
-    _write(folder / NAMES, list(locations))
+    write_json(folder / NAMES, list(locations))
 
 
 def _contents(path: Path) -> tuple[Any, str]:
@@ -89,7 +88,7 @@ def _contents(path: Path) -> tuple[Any, str]:
     if _stamp(path) != stamp:
         raise OSError(f"'{path}' changes while it is read")
     if asked - max(stamp[3:]) / 1e9 > SETTLED_S:
-        _write(kept, {"stamp": stamp, "digest": found})
+        write_json(kept, {"stamp": stamp, "digest": found})
     return stamp, found
 
 
@@ -116,14 +115,3 @@ def _sum(path: Path) -> str:
         for part in parallel_map(piece, range(0, size, _PIECE)):
             whole.update(part)
     return whole.hexdigest()
-
-
-def _write(path: Path, contents: Any) -> None:
-    """Write JSON atomically; errors are ignored."""
-    temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}")
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(contents))
-        os.replace(temporary, path)
-    with suppress(OSError):
-        temporary.unlink(missing_ok=True)
