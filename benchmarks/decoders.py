@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from opalite.bench.compare import Comparison, Plan, compare
-from opalite.importer.proto.last_token_logits import keep_last_position
+from opalite.importer.proto.apply_edits import keep_last_position
 
 from .models.llama import LLAMA_110M, QWEN2_0_5B, Shape, decoder, save, step_feeds
 

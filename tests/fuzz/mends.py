@@ -82,8 +82,8 @@ MENDS = (
         ("Hardmax",),
         (
             "importer.onnx.activation",
-            "    x, axis = _flattened(ctx, default)\n    if not x.type.count:\n        return ctx.input(0)\n    best",
-            "    x, axis = _flattened(ctx, default)\n    best",
+            "    x, axis = _flattened(ctx)\n    if not x.type.count:\n        return ctx.input(0)\n    best",
+            "    x, axis = _flattened(ctx)\n    best",
         ),
     ),
     _mend(
@@ -127,7 +127,7 @@ MENDS = (
         Focus(("max_pool", "average_pool", "lp_pool")),
         _POOLS,
         (
-            "importer.onnx.pool",
+            "importer.onnx.conv",
             'ceil_mode=ctx.flag("ceil_mode"),',
             'ceil_mode=ctx.flag("ceil_mode") and not window.auto,',
         ),
@@ -138,7 +138,7 @@ MENDS = (
         "divisor_of_a_large_window",
         Focus(("average_pool",)),
         _POOLS,
-        ("importer.onnx.pool", "if count_pads and ctx.version < 19", "if False and ctx.version < 19"),
+        ("importer.onnx.conv", "if count_pads and ctx.version < 19", "if False and ctx.version < 19"),
     ),
     _mend(
         "same_padding_that_skips",
@@ -146,7 +146,7 @@ MENDS = (
         "same_padding_that_skips",
         Focus(("average_pool", "lp_pool")),
         _POOLS,
-        ("importer.shared.conv_pool_windows", "if not skips:", "if True:"),
+        ("importer.onnx.conv", "if not skips:", "if True:"),
     ),
     _mend(
         "maximum_beside_nan",
@@ -286,7 +286,7 @@ MENDS = (
         "unique_unsorted",
         Focus(("unique",)),
         ("Unique",),
-        ("importer.host.unique", "if not is_sorted:", "if False:"),
+        ("importer.host.numeric_ops", "if not is_sorted:", "if False:"),
     ),
     _mend(
         "scale_of_zeros",
@@ -318,7 +318,7 @@ MENDS = (
         "probabilities_of_support_vectors",
         Focus(("support_vectors",)),
         ("SVMClassifier",),
-        ("importer.ml.svm", '@onnx_op("SVMClassifier", domain=ML)\n', ""),
+        ("importer.ml.linear_and_scaling", '@onnx_op("SVMClassifier", domain=ML)\n', ""),
     ),
     _mend(
         "literals_beside_halves",

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from opalite.ir.constants.content_hash import content_key
+from opalite.ir.constants.lazy_array import content_key
 from opalite.plan.weights.checksum import byte_sum
 
 _ALIGN = 512

@@ -160,7 +160,7 @@ def _load(
         if suffix == ".npy":
             return {w.name: _as_wanted(np.load(path, allow_pickle=False), w, path)}
         if suffix == ".pb":
-            from ..importer.proto.tensor_pb_file import load_tensor_file
+            from ..importer.proto.decode import load_tensor_file
 
             return {w.name: _as_wanted(load_tensor_file(path), w, path)}
         if suffix in PICTURES:

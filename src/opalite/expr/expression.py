@@ -95,9 +95,7 @@ class Expr:
 
     def ref_dtype(self, ref: Ref) -> DType:
         """Element type of a reference."""
-        if isinstance(ref, In):
-            return self.dtypes[ref.i]
-        return self.instrs[ref.k].dtype if isinstance(ref, Tmp) else ref.dtype
+        return dtype_of(ref, self.dtypes, self.instrs)
 
     @property
     def uses_coords(self) -> bool:
@@ -109,6 +107,13 @@ class Expr:
 
     def __len__(self) -> int:
         return len(self.instrs)
+
+
+def dtype_of(ref: Ref, operands: Sequence[DType], instrs: Sequence[Instr]) -> DType:
+    """Element type of a reference to operands or instructions."""
+    if isinstance(ref, In):
+        return operands[ref.i]
+    return instrs[ref.k].dtype if isinstance(ref, Tmp) else ref.dtype
 
 
 def result_dtype(fn: str, args: Sequence[DType]) -> DType:

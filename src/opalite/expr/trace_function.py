@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.dtype import DType
 from ..ir.symbols import is_symbolic
-from .expression import Expr, In, Instr, Lit, Ref, Tmp, instruction_values, result_dtype
+from .expression import Expr, In, Instr, Lit, Ref, Tmp, dtype_of, instruction_values, result_dtype
 
 
 class Builder:
@@ -25,9 +25,7 @@ class Builder:
 
     def dtype(self, ref: Ref) -> DType:
         """Element type of a reference."""
-        if isinstance(ref, In):
-            return self.dtypes[ref.i]
-        return self.instrs[ref.k].dtype if isinstance(ref, Tmp) else ref.dtype
+        return dtype_of(ref, self.dtypes, self.instrs)
 
     def emit(self, fn: str, args: Sequence[Ref], dtype: DType | None = None) -> Ref:
         """Add one instruction (or find an equal one) and return its reference."""
@@ -37,9 +35,8 @@ class Builder:
         key = (fn, tuple(a.key() if isinstance(a, Lit) else a for a in args), dtype)
         if key in self._seen:
             return self._seen[key]
-        known = fn not in ("coord", "bits") and all(
-            isinstance(a, Lit) for a in args
-        )  # a Python number cannot hold a NaN's bits
+        # A Python number cannot hold a NaN's bits.
+        known = fn not in ("coord", "bits") and all(isinstance(a, Lit) for a in args)
         if known and dtype is not DType.BFLOAT16:
             (value,) = instruction_values(Expr((Instr(fn, tuple(args), dtype),), ()), (), ())
             ref: Ref = Lit(value.item(), dtype)
@@ -94,6 +91,11 @@ class Builder:
         return Expr(tuple(instrs), self.dtypes)
 
 
+def _operator(fn: str) -> Callable[[Sym, Sym | float], Sym]:
+    """Return the method that calls `fn`."""
+    return lambda self, o: self.call(fn, o)
+
+
 class Sym:
     """A traced value: arithmetic on it adds instructions. Python numbers get the other side's dtype."""
 
@@ -128,26 +130,17 @@ class Sym:
         """This value as `dtype`."""
         return self.typed("cast", dtype)
 
-    def __add__(self, o: Sym | float) -> Sym:
-        return self.call("add", o)
+    __add__ = __radd__ = _operator("add")
+    __mul__ = __rmul__ = _operator("mul")
+    __sub__, __truediv__ = _operator("sub"), _operator("div")
+    __lt__, __le__ = _operator("lt"), _operator("le")
 
-    def __sub__(self, o: Sym | float) -> Sym:
-        return self.call("sub", o)
+    def eq(self, o: Sym | float) -> Sym:
+        """Elementwise equality."""
+        return self.call("eq", o)
 
-    def __mul__(self, o: Sym | float) -> Sym:
-        return self.call("mul", o)
-
-    def __truediv__(self, o: Sym | float) -> Sym:
-        return self.call("div", o)
-
-    def _swapped(self, fn: str, o: float) -> Sym:
+    def _swapped(self, fn: str, o: Sym | float) -> Sym:
         return Sym(self.builder, self.builder.emit(fn, [self.lift(o), self.ref]))
-
-    def __radd__(self, o: float) -> Sym:
-        return self.call("add", o)
-
-    def __rmul__(self, o: float) -> Sym:
-        return self.call("mul", o)
 
     def __rsub__(self, o: float) -> Sym:
         return self._swapped("sub", o)
@@ -158,21 +151,11 @@ class Sym:
     def __neg__(self) -> Sym:
         return self.call("neg")
 
-    def __lt__(self, o: Sym | float) -> Sym:
-        return self.call("lt", o)
-
-    def __le__(self, o: Sym | float) -> Sym:
-        return self.call("le", o)
-
     def __gt__(self, o: Sym | float) -> Sym:
-        return Sym(self.builder, self.builder.emit("lt", [self.lift(o), self.ref]))
+        return self._swapped("lt", o)
 
     def __ge__(self, o: Sym | float) -> Sym:
-        return Sym(self.builder, self.builder.emit("le", [self.lift(o), self.ref]))
-
-    def eq(self, o: Sym | float) -> Sym:
-        """Elementwise equality."""
-        return self.call("eq", o)
+        return self._swapped("le", o)
 
 
 def where(cond: Sym, a: Sym | float, b: Sym | float) -> Sym:

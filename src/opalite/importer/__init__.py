@@ -27,7 +27,7 @@ for output i. Any object with `shape` and `dtype` can replace an array (it needs
 the host). TensorTypes as feeds import the model without data; ContentsNeededError is raised if contents are needed.
 
     proto/      ONNX messages: decoding, checks, encoding   walk/    iteration over nodes, control flow, segments, tasks
-    onnx/  ml/  microsoft/   one function for each operator and version, by domain; shared/ common helpers
+    onnx/  ml/  microsoft/   a function for each operator, by domain
     host/       operators that run on the host
 """
 
@@ -39,7 +39,7 @@ from .walk.host_tasks import Runner, Task
 from .walk.import_run import ImportRun
 from .walk.model_importer import ModelImporter
 from .walk.segments import Segment
-from .walk.values import ContentsNeededError
+from .walk.symbolic_dims import ContentsNeededError
 
 __all__ = [
     "ContentsNeededError",

@@ -15,12 +15,10 @@ from onnx import defs
 
 from ..errors import ModelError, ModelFileError, ModelFormatError, UnsupportedOpError
 from ..ir.constants.model_file import FilePart, ModelFile
-from ..ir.model_edits import ModelEdits
-from ..ir.model_metadata import ModelMetadata
+from ..ir.model_edits import ModelEdits, ModelMetadata
 from .op_registry import find_handler
 from .proto.apply_edits import edit_model, infer_outputs
-from .proto.decode import TensorReader, ValueInfo
-from .proto.external_data import file_kind
+from .proto.decode import TensorReader, ValueInfo, file_kind
 from .proto.extract_weights import FileView, load_weights
 from .proto.functions import FunctionTable, check_no_recursion, read_functions
 from .proto.graphdef import GraphDef, NodeDef, parse_graph, read_opsets

@@ -24,14 +24,15 @@ _HANDLERS: dict[tuple[str, str], dict[int, Handler]] = {}
 watch(lambda: [handler for versions in _HANDLERS.values() for handler in versions.values()])
 
 
-def onnx_op(name: str, since: int = 1, domain: str = "") -> Callable[[_H], _H]:
-    """Decorate the function that imports operator `name` of `domain` from opset `since` to the next registered one."""
+def onnx_op(*names: str, since: int = 1, domain: str = "") -> Callable[[_H], _H]:
+    """Decorate the function that imports operators of `domain` from opset `since` to the next registered one."""
 
     def register(handler: _H) -> _H:
-        versions = _HANDLERS.setdefault((plain_domain(domain), name), {})
-        if since in versions:
-            raise ValueError(f"ONNX operator {name} since {since} is registered twice")
-        versions[since] = handler
+        for name in names:
+            versions = _HANDLERS.setdefault((plain_domain(domain), name), {})
+            if since in versions:
+                raise ValueError(f"ONNX operator {name} since {since} is registered twice")
+            versions[since] = handler
         return handler
 
     return register

@@ -1,4 +1,4 @@
-"""ModelEdits: a caller's changes to a model before it is loaded. importer/proto/apply_edits.py applies them."""
+"""ModelEdits, a caller's changes to a model, which importer/proto/apply_edits.py applies; ModelMetadata of its file."""
 
 from __future__ import annotations
 
@@ -60,3 +60,16 @@ def argmax_name(output: str) -> str:
 def max_name(output: str) -> str:
     """Name of the added output with the largest number of `output`."""
     return f"{output}/max"
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """Metadata fields of a model file."""
+
+    producer_name: str = ""
+    graph_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = 0
+    custom_metadata_map: Mapping[str, str] = field(default_factory=dict)

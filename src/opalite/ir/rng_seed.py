@@ -1,4 +1,4 @@
-"""Seeds for random operators without a seed: random, or derived from a base seed that the caller set."""
+"""Random operators: seeds for those without one, random or derived from a base seed, and their key argument."""
 
 from __future__ import annotations
 
@@ -22,3 +22,7 @@ def next_seed() -> int:
         return secrets.randbits(31)
     drawn = hashlib.blake2b(f"{_base} {next(_drawn)}".encode(), digest_size=4).digest()
     return int.from_bytes(drawn) & 0x7FFFFFFF
+
+
+KEY_ARGUMENTS = {"random_bernoulli": 5, "random_real": 4}
+"""Number of the argument with the upper key word, by kernel entry point."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from opalite.ir.symbols import FUNCTIONS, SymbolicFloat, SymbolicInt, Trace, hint_of, is_less, is_symbolic, symbolic_max
-from opalite.ir.symbols.rational import combined, make_ratio, plain_ratio
+from opalite.ir.symbols.polynomial import combined, make_ratio, plain_ratio
 
 _WHOLE = 1 << 24
 

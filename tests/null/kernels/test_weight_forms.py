@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from opalite.ir import DType
-from opalite.ir.constants.content_hash import content_key
-from opalite.ir.constants.lazy_array import LazyArray
+from opalite.ir.constants.lazy_array import LazyArray, content_key
 from opalite.ir.graph import Value
 from opalite.ir.tensor_type import TensorType
 from opalite.kernels.launch import Weight

@@ -1,6 +1,6 @@
 """WeightStore: device memory of constants, shared by all sessions that use equal weights.
 
-An entry lives as long as its SharedWeight. A lazy array whose content hash is known (ir/constants/content_hash.py) is
+An entry lives as long as its SharedWeight. A lazy array whose content hash is known (ir/constants/lazy_array.py) is
 read only if the device lacks that content.
 """
 
@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...cache.hit_counters import count_lookup
-from ...ir.constants.content_hash import content_key
-from ...ir.constants.lazy_array import LazyArray
+from ...ir.constants.lazy_array import LazyArray, content_key
 from ..programs.build_parallelism import parallel_map
 
 Array = np.ndarray[Any, Any]

@@ -1,4 +1,4 @@
-"""Registry of host operators in NumPy: `@host_op` registers a function that makes the step of one node.
+"""Registry of host operators in NumPy: `@host_op` registers what makes the step of one node, `@host_step` a step.
 
     @host_op("Label", DOMAIN)
     def label(node: HostNode) -> Step:
@@ -14,7 +14,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class HostNode:
         return [v for v, name in zip(values, self.outputs, strict=False) if name]
 
 
+_Run = Callable[[HostNode, Sequence[Any]], list[Any]]
 _MAKERS: dict[tuple[str, str], Callable[[HostNode], Step]] = {}
 watch(_MAKERS.values)
 
@@ -51,6 +52,16 @@ def host_op(name: str, domain: str = "") -> Callable[[Callable[[HostNode], Step]
     def register(make: Callable[[HostNode], Step]) -> Callable[[HostNode], Step]:
         _MAKERS[domain, name] = make
         return make
+
+    return register
+
+
+def host_step(name: str, domain: str = "") -> Callable[[_Run], _Run]:
+    """Decorate the step of operator `name` of `domain` itself: a function of the node and its inputs."""
+
+    def register(run: _Run) -> _Run:
+        host_op(name, domain)(lambda node: partial(run, node))
+        return run
 
     return register
 

@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...ops.operator import normalize_axis
 from ..proto.decode import Array, elem_dtype
-from .numpy_ops import HostNode, Step, host_op
+from .numpy_ops import HostNode, Step, host_op, host_step
 
 
 def position_of(value: Any, op_type: str) -> int:
@@ -44,16 +44,12 @@ def piece_sizes(split: Array | None, size: int, op_type: str) -> list[int]:
     return sizes
 
 
-@host_op("SequenceConstruct")
-def sequence_construct(node: HostNode) -> Step:
+@host_step("SequenceConstruct")
+def sequence_construct(node: HostNode, inputs: Sequence[Any]) -> list[Any]:
     """Make a sequence of the inputs, which must have one element type."""
-
-    def run(inputs: Sequence[Any]) -> list[Any]:
-        for element in inputs[1:]:
-            _check_type(element, inputs, node.op_type)
-        return [list(inputs)]
-
-    return run
+    for element in inputs[1:]:
+        _check_type(element, inputs, node.op_type)
+    return [list(inputs)]
 
 
 @host_op("SequenceEmpty")
@@ -63,45 +59,33 @@ def sequence_empty(node: HostNode) -> Step:
     return lambda inputs: [[]]
 
 
-@host_op("SequenceInsert")
-def sequence_insert(node: HostNode) -> Step:
+@host_step("SequenceInsert")
+def sequence_insert(node: HostNode, inputs: Sequence[Any]) -> list[Any]:
     """Insert a tensor before a position, or at the end."""
-
-    def run(inputs: Sequence[Any]) -> list[Any]:
-        elements, tensor = inputs[0], inputs[1]
-        _check_type(tensor, elements, node.op_type)
-        count = len(elements)
-        given = len(inputs) > 2 and inputs[2] is not None
-        at = checked_position(position_of(inputs[2], node.op_type), count, count, node.op_type) if given else count
-        return [[*elements[:at], tensor, *elements[at:]]]
-
-    return run
+    elements, tensor = inputs[0], inputs[1]
+    _check_type(tensor, elements, node.op_type)
+    count = len(elements)
+    given = len(inputs) > 2 and inputs[2] is not None
+    at = checked_position(position_of(inputs[2], node.op_type), count, count, node.op_type) if given else count
+    return [[*elements[:at], tensor, *elements[at:]]]
 
 
-@host_op("SequenceErase")
-def sequence_erase(node: HostNode) -> Step:
+@host_step("SequenceErase")
+def sequence_erase(node: HostNode, inputs: Sequence[Any]) -> list[Any]:
     """Remove the element at a position, or the last one."""
-
-    def run(inputs: Sequence[Any]) -> list[Any]:
-        elements = inputs[0]
-        given = len(inputs) > 1 and inputs[1] is not None
-        at = position_of(inputs[1], node.op_type) if given else -1
-        at = checked_position(at, len(elements), len(elements) - 1, node.op_type)
-        return [[*elements[:at], *elements[at + 1 :]]]
-
-    return run
+    elements = inputs[0]
+    given = len(inputs) > 1 and inputs[1] is not None
+    at = position_of(inputs[1], node.op_type) if given else -1
+    at = checked_position(at, len(elements), len(elements) - 1, node.op_type)
+    return [[*elements[:at], *elements[at + 1 :]]]
 
 
-@host_op("SequenceAt")
-def sequence_at(node: HostNode) -> Step:
+@host_step("SequenceAt")
+def sequence_at(node: HostNode, inputs: Sequence[Any]) -> list[Any]:
     """Return the element at a position, which may be negative."""
-
-    def run(inputs: Sequence[Any]) -> list[Any]:
-        elements, position = inputs
-        at = position_of(position, node.op_type)
-        return [elements[checked_position(at, len(elements), len(elements) - 1, node.op_type)]]
-
-    return run
+    elements, position = inputs
+    at = position_of(position, node.op_type)
+    return [elements[checked_position(at, len(elements), len(elements) - 1, node.op_type)]]
 
 
 @host_op("SequenceLength")
@@ -110,39 +94,31 @@ def sequence_length(node: HostNode) -> Step:
     return lambda inputs: [np.asarray(len(inputs[0]), np.int64)]
 
 
-@host_op("ConcatFromSequence")
-def concat_from_sequence(node: HostNode) -> Step:
+@host_step("ConcatFromSequence")
+def concat_from_sequence(node: HostNode, inputs: Sequence[Any]) -> list[Any]:
     """Concatenate the elements along an axis; with `new_axis`, stack them."""
     axis, is_new = int(node.attrs.get("axis", 0)), bool(node.attrs.get("new_axis", 0))
-
-    def run(inputs: Sequence[Any]) -> list[Any]:
-        elements: list[Array] = inputs[0]
-        if not elements:
-            raise ShapeError("ConcatFromSequence joins a sequence without elements")
-        along = normalize_axis(axis, elements[0].ndim + is_new)
-        shapes = {a.shape if is_new else a.shape[:along] + a.shape[along + 1 :] for a in elements}
-        if len(shapes) > 1 or len({a.ndim for a in elements}) > 1:
-            got = ", ".join(str(list(a.shape)) for a in elements[:8])
-            raise ShapeError(f"ConcatFromSequence joins shapes that differ outside axis {along}: {got}")
-        return [np.stack(elements, along) if is_new else np.concatenate(elements, along)]
-
-    return run
+    elements: list[Array] = inputs[0]
+    if not elements:
+        raise ShapeError("ConcatFromSequence joins a sequence without elements")
+    along = normalize_axis(axis, elements[0].ndim + is_new)
+    shapes = {a.shape if is_new else a.shape[:along] + a.shape[along + 1 :] for a in elements}
+    if len(shapes) > 1 or len({a.ndim for a in elements}) > 1:
+        got = ", ".join(str(list(a.shape)) for a in elements[:8])
+        raise ShapeError(f"ConcatFromSequence joins shapes that differ outside axis {along}: {got}")
+    return [np.stack(elements, along) if is_new else np.concatenate(elements, along)]
 
 
-@host_op("SplitToSequence")
-def split_to_sequence(node: HostNode) -> Step:
+@host_step("SplitToSequence")
+def split_to_sequence(node: HostNode, inputs: Sequence[Any]) -> list[Any]:
     """Split x along an axis: into given sizes, or into slices, which lose the axis unless `keepdims`."""
     axis, keeps = int(node.attrs.get("axis", 0)), bool(node.attrs.get("keepdims", 1))
-
-    def run(inputs: Sequence[Any]) -> list[Any]:
-        x = np.asarray(inputs[0])
-        split = inputs[1] if len(inputs) > 1 else None
-        along = normalize_axis(axis, x.ndim)
-        sizes = piece_sizes(None if split is None else np.asarray(split), x.shape[along], node.op_type)
-        pieces = np.split(x, np.cumsum(sizes)[:-1], along) if sizes else []
-        return [[p.copy() if keeps or split is not None else np.squeeze(p, along).copy() for p in pieces]]
-
-    return run
+    x = np.asarray(inputs[0])
+    split = inputs[1] if len(inputs) > 1 else None
+    along = normalize_axis(axis, x.ndim)
+    sizes = piece_sizes(None if split is None else np.asarray(split), x.shape[along], node.op_type)
+    pieces = np.split(x, np.cumsum(sizes)[:-1], along) if sizes else []
+    return [[p.copy() if keeps or split is not None else np.squeeze(p, along).copy() for p in pieces]]
 
 
 def _check_type(tensor: Array, elements: Sequence[Array], op_type: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import ModelError, ShapeError
 from ..proto.decode import Array
-from .numpy_ops import HostNode, Step, host_op
+from .numpy_ops import HostNode, Step, host_op, host_step
 from .regex import Pattern
 
 
@@ -231,23 +231,19 @@ def string_concat(node: HostNode) -> Step:
     return lambda inputs: [np.asarray(np.add(np.asarray(inputs[0], object), np.asarray(inputs[1], object)), object)]
 
 
-@host_op("StringSplit")
-def string_split(node: HostNode) -> Step:
+@host_step("StringSplit")
+def string_split(node: HostNode, inputs: Sequence[Any]) -> list[Any]:
     """Split strings along a new last axis, padded with empty strings; also return the number of pieces."""
     mark, most = node.attrs.get("delimiter") or None, node.attrs.get("maxsplit")
     limit = -1 if most is None else int(most)
-
-    def run(inputs: Sequence[Any]) -> list[Any]:
-        x = np.asarray(inputs[0])
-        texts = x.reshape(-1).tolist()
-        if mark is None:  # trailing white space does not belong to the last piece
-            texts = [text.strip() for text in texts]
-        rows = [text.split(mark, limit) if text else [] for text in texts]
-        out = _padded(rows, "")
-        counts = np.array([len(r) for r in rows], np.int64)
-        return node.named([out.reshape(*x.shape, out.shape[1]), counts.reshape(x.shape)])
-
-    return run
+    x = np.asarray(inputs[0])
+    texts = x.reshape(-1).tolist()
+    if mark is None:  # trailing white space does not belong to the last piece
+        texts = [text.strip() for text in texts]
+    rows = [text.split(mark, limit) if text else [] for text in texts]
+    out = _padded(rows, "")
+    counts = np.array([len(r) for r in rows], np.int64)
+    return node.named([out.reshape(*x.shape, out.shape[1]), counts.reshape(x.shape)])
 
 
 @host_op("RegexFullMatch")

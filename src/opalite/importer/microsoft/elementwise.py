@@ -1,4 +1,4 @@
-"""Small operators of domain com.microsoft: gates, dropout sums, integer arithmetic, complex numbers, Fourier."""
+"""Small operators of domain com.microsoft: gates, sums, integers, complex numbers, Fourier, data movement."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from ...expr.trace_function import Sym
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.conv import ConvTranspose
+from ...ops.operator import normalize_axis
 from ..onnx.activation import gelu_tanh, swish_of
+from ..onnx.affine_quantization import minus_zero_point
+from ..onnx.conv import plain_window
 from ..onnx.fourier import transform
+from ..onnx.shape import pad
 from ..op_registry import onnx_op
-from ..shared.conv_pool_windows import plain_window
-from ..shared.quantization import minus_zero_point
 from ..walk.emitter import positive_axes
 from ..walk.node_context import NodeContext, Result
 from .unfuse import MS, normalize_groups, refuse
@@ -59,8 +61,8 @@ def swiglu(ctx: NodeContext) -> Value:
 @onnx_op("GemmFastGelu", domain=MS)
 def gemm_fast_gelu(ctx: NodeContext) -> Value:
     """Import GemmFastGelu: GELU (tanh form) of x W + bias."""
-    y, bias = ctx.matmul(ctx.input(0), ctx.input(1)), ctx.get(2)
-    return ctx.elementwise(lambda a, *b: gelu_tanh(a + b[0] if b else a), y, *([] if bias is None else [bias]))
+    y = ctx.matmul(ctx.input(0), ctx.input(1))
+    return ctx.elementwise(lambda a, b: gelu_tanh(a if b is None else a + b), y, ctx.get(2))
 
 
 @onnx_op("SkipGroupNorm", domain=MS)
@@ -71,18 +73,16 @@ def skip_group_norm(ctx: NodeContext) -> Result:
     skip = ctx.reshape(skip, (skip.shape[0], *wide, skip.shape[1]) if last else (*skip.shape, *wide)) if wide else skip
     if bias is not None and not last:
         bias = ctx.reshape(bias, (bias.shape[0], 1, 1))
-    total = ctx.chain("add", [x, skip, *([] if bias is None else [bias])])
+    total = ctx.chain("add", [x, skip, bias])
     return [normalize_groups(ctx, total), total][: ctx.n_outputs]
 
 
-@onnx_op("BiasDropout", domain=MS)
-@onnx_op("BitmaskBiasDropout", domain=MS)
+@onnx_op("BiasDropout", "BitmaskBiasDropout", domain=MS)
 def bias_dropout(ctx: NodeContext) -> Value:
     """Import BiasDropout: x + bias + residual; inference drops nothing."""
     training = ctx.maybe_const(4)
     refuse(ctx, training_mode=ctx.get(4) is not None and (training is None or bool(training.any())))
-    residual = ctx.get(2)
-    return ctx.chain("add", [ctx.input(0), ctx.input(1), *([] if residual is None else [residual])])
+    return ctx.chain("add", [ctx.input(0), ctx.input(1), ctx.get(2)])
 
 
 @onnx_op("GemmaRotaryEmbedding", domain=MS)
@@ -158,28 +158,30 @@ def is_all_finite(ctx: NodeContext) -> Value:
         found = x.call("isnan")
         return (found if nan else found.call("or", x.call("isinf"))).cast(DType.INT32)
 
-    present = [v for v in ctx.inputs if v is not None]
-    counts = [ctx.reduce(ctx.elementwise(wrong, v), "max", range(len(v.shape)), keepdims=False) for v in present]
+    counts = [ctx.reduce(ctx.elementwise(wrong, v), "max", range(len(v.shape)), keepdims=False) for v in ctx.present]
     return ctx.elementwise(lambda n: n.eq(0), ctx.chain("max", counts))
 
 
 # Complex numbers and transforms
 
 
-@onnx_op("ComplexMulConj", domain=MS)
-def complex_mul_conj(ctx: NodeContext) -> Value:
-    """Import ComplexMulConj: a times the conjugate of b; the last axis holds real and imaginary part."""
+@onnx_op("ComplexMul", "ComplexMulConj", domain=MS)
+def complex_mul(ctx: NodeContext) -> Value:
+    """Import ComplexMul, a b, and ComplexMulConj, a conj(b); the last axis holds real and imaginary part."""
     a, b = ctx.input(0), ctx.input(1)
     if a.shape[-1:] != (2,) or b.shape[-1:] != (2,):
         raise ShapeError(f"{ctx.label} needs pairs of real and imaginary parts, got {a.type} and {b.type}")
-    (ar, ai), (br, bi) = ([ctx.slice_axis(v, len(v.shape) - 1, i, i + 1) for i in (0, 1)] for v in (a, b))
-    real = ctx.elementwise(lambda p, q, r, s: p * r + q * s, ar, ai, br, bi)
-    imaginary = ctx.elementwise(lambda p, q, r, s: q * r - p * s, ar, ai, br, bi)
+    parts = [ctx.slice_axis(v, len(v.shape) - 1, i, i + 1) for v in (a, b) for i in (0, 1)]
+    if ctx.op_type == "ComplexMul":
+        real = ctx.elementwise(lambda p, q, r, s: p * r - q * s, *parts)
+        imaginary = ctx.elementwise(lambda p, q, r, s: p * s + q * r, *parts)
+    else:
+        real = ctx.elementwise(lambda p, q, r, s: p * r + q * s, *parts)
+        imaginary = ctx.elementwise(lambda p, q, r, s: q * r - p * s, *parts)
     return ctx.concat([real, imaginary], len(real.shape) - 1)
 
 
-@onnx_op("Rfft", domain=MS)
-@onnx_op("Irfft", domain=MS)
+@onnx_op("Rfft", "Irfft", domain=MS)
 def real_transform(ctx: NodeContext) -> Value:
     """Import Rfft and Irfft: transform [...,n/2+1,2] of a real signal [...,n] along the last axis, or its inverse."""
     x, inverse = ctx.input(0), ctx.op_type == "Irfft"
@@ -209,3 +211,40 @@ def conv_transpose_with_dynamic_pads(ctx: NodeContext) -> Value:
         output_padding=ctx.ints("output_padding", (0,) * rank),
     )
     return ctx.add(op, [x, w, ctx.get(3)])
+
+
+# Data movement
+
+onnx_op("Pad", domain=MS)(pad)
+
+
+@onnx_op("ExpandDims", domain=MS)
+def expand_dims(ctx: NodeContext) -> Value:
+    """Import ExpandDims: inserts an axis of size 1; the position is an input."""
+    return ctx.unsqueeze(ctx.input(0), (int(ctx.const_scalar(1)),))
+
+
+@onnx_op("UnfoldTensor", domain=MS)
+def unfold_tensor(ctx: NodeContext) -> Value:
+    """Import UnfoldTensor: all windows of `size` elements along an axis, at distance `step`, as a new last axis."""
+    x, size, step = ctx.input(0), ctx.attr("size", 0), ctx.attr("step", 1)
+    rank = len(x.shape)
+    axis = normalize_axis(ctx.attr("dim", -1), rank, "dim")
+    if size < 1 or step < 1 or size > x.shape[axis]:
+        raise ShapeError(f"{ctx.label} has size {size} and step {step} for axis {axis} of {x.type}")
+    count = (x.shape[axis] - size) // step + 1
+    places = np.arange(int(count))[:, None] * step + np.arange(size)
+    found = ctx.take(x, places, axis)
+    return ctx.transpose(found, (*range(axis + 1), *range(axis + 2, rank + 1), axis + 1))
+
+
+@onnx_op("TorchEmbedding", domain=MS)
+def torch_embedding(ctx: NodeContext) -> Value:
+    """Import TorchEmbedding: rows of a table; other inputs are for training."""
+    return ctx.gather(ctx.input(0), ctx.input(1), 0)
+
+
+@onnx_op("SampleOp", "BitmaskDropout", domain=MS)
+def unchanged(ctx: NodeContext) -> Value:
+    """Import an operator that returns x unchanged in inference."""
+    return ctx.input(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ...errors import ShapeError, UnsupportedOpError
+from ...errors import ShapeError
 from ...expr.trace_function import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
@@ -21,9 +21,8 @@ def crop_and_resize(ctx: NodeContext) -> Value:
     `extrapolation_value`.
     """
     x, rois, batch = ctx.input(0), ctx.input(1), ctx.input(2)
-    size, mode, beyond = ctx.const_ints(3), ctx.attr("mode", "bilinear"), ctx.attr("extrapolation_value", 0.0)
-    if mode not in ("bilinear", "nearest"):
-        raise UnsupportedOpError(f"{ctx.label} has mode '{mode}'; known are bilinear and nearest")
+    size, mode = ctx.const_ints(3), ctx.choice("mode", "bilinear", ("bilinear", "nearest"))
+    beyond = ctx.attr("extrapolation_value", 0.0)
     if len(x.shape) != 4 or len(rois.shape) != 2 or rois.shape[1] != 4 or len(size) != 2 or min(size) < 1:
         raise ShapeError(f"{ctx.label} needs x[N,C,H,W], rois[R,4] and two sizes, got {x.type}, {rois.type} and {size}")
     (n, c, height, width), regions, (rows, columns) = x.shape, rois.shape[0], size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import ShapeError, UnsupportedOpError
+from ...errors import ShapeError
 from ...expr.trace_function import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
@@ -63,9 +63,7 @@ def inverse(ctx: NodeContext) -> Value:
 @onnx_op("CDist", domain=MS)
 def cdist(ctx: NodeContext) -> Value:
     """Import CDist: distances of points a[M,F] from b[K,F], or their squares."""
-    a, b, metric = ctx.input(0), ctx.input(1), ctx.attr("metric", "sqeuclidean")
-    if metric not in ("euclidean", "sqeuclidean"):
-        raise UnsupportedOpError(f"{ctx.label} has metric '{metric}'; known are euclidean and sqeuclidean")
+    a, b, metric = ctx.input(0), ctx.input(1), ctx.choice("metric", "sqeuclidean", ("euclidean", "sqeuclidean"))
     if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[1]:
         raise ShapeError(f"{ctx.label} needs a[M,F] and b[K,F], got {a.type} and {b.type}")
     squares = ctx.add(PairwiseDistance(power=2), [a, ctx.transpose(b, (1, 0))])

@@ -54,9 +54,7 @@ def matmul_nbits(ctx: NodeContext) -> Value:
             levels = QuantizedConstant(codes, all_scales[:, group], zeros, bits)
     else:
         levels = QuantizedConstant(codes, scales, zeros, bits, 1, block, rounds=rounds)
-    y = ctx.matmul(a, ctx.dequantised(levels, a.dtype), trans_b=True)
-    bias = ctx.get(5)
-    return y if bias is None else ctx.elementwise(lambda v, b: v + b, y, bias)
+    return ctx.plus(ctx.matmul(a, ctx.dequantised(levels, a.dtype), trans_b=True), ctx.get(5))
 
 
 def _zero_points(ctx: NodeContext, rows: int, blocks: int, bits: int) -> Array:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from ...expr.trace_function import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ir.symbols import fixed
 from ...ops.affine_quantization import dequantized
+from ..onnx.activation import leaky_relu
+from ..onnx.affine_quantization import Quantized, nonzero_zero_point, quantize, quantized_elementwise, requantize
+from ..onnx.conv import pool
 from ..onnx.matmul import integer_product, scale_and_add
-from ..onnx.pool import pool
 from ..onnx.quantize import dynamic_quantize
+from ..onnx.recurrent import recurrent
 from ..op_registry import onnx_op
-from ..shared.quantization import Quantized, nonzero_zero_point, quantize, quantized_elementwise, requantize
 from ..walk.emitter import positive_axes
-from ..walk.node_context import NodeContext
-from .unfuse import MS, channels_first, channels_last
+from ..walk.node_context import NodeContext, Result
+from .attention import attend_projection
+from .unfuse import MS, channels_first, channels_last, embed_and_normalize
 
 
 def _quantized(ctx: NodeContext, at: int) -> Quantized:
@@ -38,29 +44,18 @@ def _by_element(ctx: NodeContext, fn: Callable[..., Sym], count: int) -> Value:
     return quantized_elementwise(ctx, fn, operands, scale, zero, operands[0].value.dtype)
 
 
-@onnx_op("QLinearAdd", domain=MS)
-def qlinear_add(ctx: NodeContext) -> Value:
-    """Import QLinearAdd: a + b."""
-    return _by_element(ctx, lambda a, b: a + b, 2)
+@onnx_op("QLinearAdd", "QLinearMul", domain=MS)
+def qlinear_arithmetic(ctx: NodeContext) -> Value:
+    """Import QLinearAdd and QLinearMul: a + b or a * b."""
+    return _by_element(ctx, (lambda a, b: a + b) if ctx.op_type == "QLinearAdd" else (lambda a, b: a * b), 2)
 
 
-@onnx_op("QLinearMul", domain=MS)
-def qlinear_mul(ctx: NodeContext) -> Value:
-    """Import QLinearMul: a * b."""
-    return _by_element(ctx, lambda a, b: a * b, 2)
-
-
-@onnx_op("QLinearSigmoid", domain=MS)
-def qlinear_sigmoid(ctx: NodeContext) -> Value:
-    """Import QLinearSigmoid: 1 / (1 + exp(-x))."""
-    return _by_element(ctx, lambda x: x.call("sigmoid"), 1)
-
-
-@onnx_op("QLinearLeakyRelu", domain=MS)
-def qlinear_leaky_relu(ctx: NodeContext) -> Value:
-    """Import QLinearLeakyRelu: x if x >= 0, else alpha * x."""
+@onnx_op("QLinearSigmoid", "QLinearLeakyRelu", domain=MS)
+def qlinear_activation(ctx: NodeContext) -> Value:
+    """Import QLinearSigmoid, 1 / (1 + exp(-x)), and QLinearLeakyRelu, x if x >= 0, else alpha * x."""
     alpha = ctx.attr("alpha", 0.01)
-    return _by_element(ctx, lambda x: where(x < 0, x * alpha, x), 1)
+    is_sigmoid = ctx.op_type == "QLinearSigmoid"
+    return _by_element(ctx, lambda x: x.call("sigmoid") if is_sigmoid else leaky_relu(x, alpha), 1)
 
 
 @onnx_op("QLinearWhere", domain=MS)
@@ -85,12 +80,7 @@ def qlinear_concat(ctx: NodeContext) -> Value:
 
 def _real(ctx: NodeContext, q: Quantized) -> Value:
     """Return the dequantised tensor in float32."""
-    zero = nonzero_zero_point(q.zero)
-
-    def real(x: Sym, s: Sym, *z: Sym) -> Sym:
-        return dequantized(x, s, z[0] if z else None)
-
-    return ctx.elementwise(real, q.value, q.scale, *([zero] if zero is not None else []))
+    return ctx.elementwise(dequantized, q.value, q.scale, nonzero_zero_point(q.zero))
 
 
 def _through_real(ctx: NodeContext, fn: Callable[[Value], Value]) -> Value:
@@ -100,24 +90,15 @@ def _through_real(ctx: NodeContext, fn: Callable[[Value], Value]) -> Value:
     return quantize(ctx, fn(_real(ctx, q)), scale, zero, q.value.dtype)
 
 
-@onnx_op("QLinearGlobalAveragePool", domain=MS)
-def qlinear_global_average_pool(ctx: NodeContext) -> Value:
-    """Import QLinearGlobalAveragePool: mean over all spatial axes."""
-    last = ctx.attr("channels_last", False)
-
-    def mean(x: Value) -> Value:
-        rank = len(x.shape)
-        return ctx.reduce(x, "mean", range(1, rank - 1) if last else range(2, rank))
-
-    return _through_real(ctx, mean)
-
-
-@onnx_op("QLinearAveragePool", domain=MS)
+@onnx_op("QLinearAveragePool", "QLinearGlobalAveragePool", domain=MS)
 def qlinear_average_pool(ctx: NodeContext) -> Value:
-    """Import QLinearAveragePool: mean of each window."""
+    """Import QLinearAveragePool, mean of each window, and QLinearGlobalAveragePool, over all spatial axes."""
     last = ctx.attr("channels_last", False)
 
     def average(x: Value) -> Value:
+        rank = len(x.shape)
+        if ctx.op_type == "QLinearGlobalAveragePool":
+            return ctx.reduce(x, "mean", range(1, rank - 1) if last else range(2, rank))
         y = pool(ctx, channels_first(ctx, x) if last else x, "average")
         assert isinstance(y, Value)
         return channels_last(ctx, y) if last else y
@@ -172,11 +153,11 @@ def rescale_to_float(ctx: NodeContext, acc: Value, a_scale: Value, b_scale: Valu
     """Return acc * a_scale * b_scale + bias in b_scale's dtype; scales and bias have one element or one per column."""
     dtype = b_scale.dtype
 
-    def real(x: Sym, a: Sym, b: Sym, *c: Sym) -> Sym:
+    def real(x: Sym, a: Sym, b: Sym, c: Sym | None) -> Sym:
         y = x.cast(DType.FLOAT32) * (a.cast(DType.FLOAT32) * b.cast(DType.FLOAT32))
-        return (y + c[0].cast(DType.FLOAT32) if c else y).cast(dtype)
+        return (y if c is None else y + c.cast(DType.FLOAT32)).cast(dtype)
 
-    return ctx.elementwise(real, acc, ctx.reshape(a_scale, ()), b_scale, *([bias] if bias is not None else []))
+    return ctx.elementwise(real, acc, ctx.reshape(a_scale, ()), b_scale, bias)
 
 
 @onnx_op("QGemm", domain=MS)
@@ -194,3 +175,84 @@ def qgemm(ctx: NodeContext) -> Value:
     scale, zero = _result(ctx, 7)
     factors = [alpha, ctx.reshape(ctx.input(1), ()), ctx.input(4)]
     return requantize(ctx, acc, factors, scale, zero, a.dtype if zero is None else zero.dtype)
+
+
+# Encoders fused by onnxruntime's optimiser
+
+
+@onnx_op("QAttention", domain=MS)
+def qattention(ctx: NodeContext) -> Result:
+    """Import QAttention: the projection is an integer product in int32, then rescaled to floats."""
+    acc = integer_product(ctx, ctx.input(0), ctx.input(1), ctx.get(6), ctx.get(7))
+    joint = rescale_to_float(ctx, acc, ctx.input(3), ctx.input(4), ctx.input(2))
+    return attend_projection(ctx, joint, ctx.get(5), None, ctx.get(8))
+
+
+@onnx_op("QEmbedLayerNormalization", domain=MS)
+def qembed_layer_normalization(ctx: NodeContext) -> Result:
+    """Import QEmbedLayerNormalization: 8-bit embeddings and parameters, each with scale and zero point."""
+
+    def real(i: int) -> Value | None:
+        table = ctx.get(2 + i)
+        if table is None:
+            return None
+        scale, zero = (ctx.reshape(ctx.input(at + i), ()) for at in (8, 13))
+        return ctx.elementwise(dequantized, table, scale, zero)
+
+    return embed_and_normalize(ctx, [real(i) for i in range(5)])
+
+
+# Recurrent layers with 8-bit weights
+
+MOST_SEQUENCES = 16
+MOST_UNITS = 2048
+"""Limits of sequences and state units quantised with one range: a work-group holds as many. onnxruntime divides them
+among threads.
+"""
+
+
+@onnx_op("DynamicQuantizeLSTM", domain=MS)
+def dynamic_quantize_lstm(ctx: NodeContext) -> Sequence[Value]:
+    """Import DynamicQuantizeLSTM: 8-bit weights w[D,I,4H] and r[D,H,4H]; x and h are quantised by their own ranges.
+
+    x is quantised once, h at each step.
+
+    Inputs 8 and 9 are scale and zero point of w, 10 and 11 of r, by direction or by direction and column.
+    """
+    rounded = (_quantised_input(ctx, ctx.input(0)), _dequantised_weight(ctx, 1, 8), _dequantised_weight(ctx, 2, 10))
+    batch, hidden = fixed(ctx.input(0).shape[1]), fixed(ctx.input(2).shape[1])
+    most = max(1, min(MOST_SEQUENCES, MOST_UNITS // max(1, hidden)))
+    if batch <= most:
+        return recurrent(ctx, "lstm", rounded)
+    parts = [recurrent(ctx, "lstm", rounded, i, min(most, batch - i)) for i in range(0, batch, most)]
+    return [ctx.concat(list(pieces), 2 - min(i, 1)) for i, pieces in enumerate(zip(*parts, strict=True))]
+
+
+def _quantised_input(ctx: NodeContext, x: Value) -> Value:
+    """Quantise x[T,B,I] to 256 levels of its range over the steps in use."""
+    lens = ctx.maybe_const(4)
+    steps = x.shape[0] if lens is None or not lens.size else int(np.clip(lens.max(), 0, fixed(x.shape[0])))
+    if steps != x.shape[0]:
+        rest = ctx.slice_axis(x, 0, steps, x.shape[0])
+        return ctx.concat([_quantise(ctx, ctx.slice_axis(x, 0, 0, steps)), rest], 0)
+    return _quantise(ctx, x)
+
+
+def _quantise(ctx: NodeContext, x: Value) -> Value:
+    q, scale, zero = dynamic_quantize(ctx, x)
+    return ctx.elementwise(dequantized, q, scale, zero)
+
+
+def _dequantised_weight(ctx: NodeContext, at: int, scale: int) -> Value:
+    """Return (q - zero point) * scale of input `at` in float32, in LSTM's layout [D,4H,K]."""
+    q, s, zero = ctx.input(at), ctx.input(scale), ctx.get(scale + 1)
+
+    def spread(v: Value) -> Value:
+        directions = v.shape[0] if v.shape else 1
+        return ctx.reshape(v, (directions, 1, v.type.count // directions))
+
+    def real(x: Sym, f: Sym, z: Sym | None) -> Sym:
+        return (x.cast(DType.FLOAT32) - (0.0 if z is None else z.cast(DType.FLOAT32))) * f
+
+    wide = ctx.elementwise(real, q, spread(s), None if zero is None else spread(zero))
+    return ctx.transpose(wide, (0, 2, 1))

@@ -16,23 +16,10 @@ from ..walk.node_context import NodeContext, Result
 from .unfuse import MS, refuse
 
 
-@onnx_op("Unique", domain=MS)
-@onnx_op("BifurcationDetector", domain=MS)
-@onnx_op("DynamicTimeWarping", domain=MS)
-def data_dependent(ctx: NodeContext) -> Result:
-    """Import an operator with data-dependent output size; it runs on the host (`host/contrib_ops.py`)."""
-    return ctx.host()
-
-
 @onnx_op("NGramRepeatBlock", domain=MS)
 def ngram_repeat_block(ctx: NodeContext) -> Value:
     """Import NGramRepeatBlock: scores[B,V], with -inf for tokens that repeat an n-gram of ids[B,L]."""
     ids, scores, n = ctx.input(0), ctx.input(1), ctx.attr("ngram_size", 0)
-    return mask_repeated_ngrams(ctx, ids, scores, n)
-
-
-def mask_repeated_ngrams(ctx: NodeContext, ids: Value, scores: Value, n: int) -> Value:
-    """Set scores of tokens that repeat an n-gram of `n` tokens to -inf."""
     batch, length = ids.shape
     places = length - n + 1
     if n < 1 or places <= 0:
@@ -127,11 +114,10 @@ def ngram_hash_mapping(ctx: NodeContext) -> Result:
         first = (n - 2) * heads
         own = [None if v is None else ctx.slice_axis(v, 0, first, first + heads) for v in (sizes, offsets)]
 
-        def place(x: Sym, size: Sym, *offset: Sym) -> Sym:
+        def place(x: Sym, size: Sym, offset: Sym | None) -> Sym:
             rest = x.call("mod", size)
-            return rest + offset[0] if offset else rest
+            return rest if offset is None else rest + offset
 
-        wide = ctx.reshape(mixed, (batch, steps, 1))
-        orders.append(ctx.elementwise(place, wide, *(v for v in own if v is not None)))
+        orders.append(ctx.elementwise(place, ctx.reshape(mixed, (batch, steps, 1)), *own))
     present = ctx.slice_axis(told, 1, steps, steps + before)
     return [ctx.concat(orders, 2), present][: ctx.n_outputs]

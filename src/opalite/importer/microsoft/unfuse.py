@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...errors import ShapeError, UnsupportedOpError
+from ...expr.trace_function import Sym
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.normalize import Normalize
-from ..onnx.activation import gelu_exact, gelu_tanh, swish_of
-from ..onnx.conv import convolve
-from ..onnx.image import grid_sample
+from ..onnx.activation import ACTIVATIONS, gelu_exact, gelu_tanh, register_activation, swish_of
+from ..onnx.conv import convolve, global_pool, pool, pool_
+from ..onnx.image import emit_resize, grid_sample
 from ..onnx.index import gather_nd, trilu
 from ..onnx.matmul import gemm
 from ..onnx.norm import layer_normalization, layer_statistics, normalize_trailing
-from ..onnx.pool import pool
 from ..op_registry import onnx_op
+from ..proto.undo_nchwc import FULL, NCHWC
 from ..walk.node_context import NodeContext, Result
-from .fused_activation import apply_activation
 
 MS = "com.microsoft"
 
@@ -38,6 +38,40 @@ onnx_op("LayerNormalization", domain=MS)(layer_normalization)
 
 # Convolution and products with an activation
 
+_NAMES = ("Relu", "LeakyRelu", "HardSwish", "Elu", "Selu", "Softplus", "ParametricSoftplus", "Softsign", "ScaledTanh")
+_FUSED: dict[str, tuple[Callable[..., Sym], Mapping[str, float | None]]] = {
+    **{name: ACTIVATIONS[name] for name in (*_NAMES, "ThresholdedRelu", "Mish")},
+    "HardSigmoid": (ACTIVATIONS["HardSigmoid"][0], {"alpha": None, "beta": None}),
+    "Clip": (lambda x, low, high: x.call("max", low).call("min", high), {"min": None, "max": None}),
+    "Gelu": (lambda x, tanh: gelu_tanh(x) if tanh else gelu_exact(x), {"tanh": 0.0}),
+    "FastGelu": (gelu_tanh, {}),
+    "QuickGelu": (swish_of, {"alpha": 1.702}),
+    "Silu": (lambda x: swish_of(x, 1.0), {}),
+    "Sigmoid": (lambda x: x.call("sigmoid"), {}),
+    "Tanh": (lambda x: x.call("tanh"), {}),
+    "Erf": (lambda x: x.call("erf"), {}),
+}
+"""Activations that onnxruntime fuses, with parameters in the order of `activation_params`; None: required."""
+
+
+def apply_activation(ctx: NodeContext, y: Value) -> Value:
+    """Apply the function that the attribute `activation` names to y, if any.
+
+    The parameters are in `activation_params` (convolutions), or in `activation_alpha` etc. (products).
+    UnsupportedOpError for an unknown function or missing parameters.
+    """
+    name = ctx.attr("activation", "")
+    if not name:
+        return y
+    fn, defaults = _FUSED.get(name, (None, {}))
+    listed = dict(zip(defaults, ctx.attr("activation_params", ()), strict=False))
+    found = {k: ctx.attr(f"activation_{k}", listed.get(k, default)) for k, default in defaults.items()}
+    if fn is None or None in found.values():
+        raise UnsupportedOpError(
+            f"{ctx.label} has activation '{name}' with parameters {found}; known are {', '.join(_FUSED)}"
+        )
+    return ctx.elementwise(lambda x: fn(x, *map(float, found.values())), y)
+
 
 @onnx_op("FusedConv", domain=MS)
 def fused_conv(ctx: NodeContext) -> Value:
@@ -45,8 +79,7 @@ def fused_conv(ctx: NodeContext) -> Value:
     return _add_and_activate(ctx, convolve(ctx, ctx.input(0), ctx.input(1), ctx.get(2)))
 
 
-@onnx_op("NhwcFusedConv", domain=MS)
-@onnx_op("NhwcConv", domain=MS)
+@onnx_op("NhwcFusedConv", "NhwcConv", domain=MS)
 def nhwc_conv(ctx: NodeContext) -> Value:
     """Import NhwcConv: as FusedConv with channels last in x, z and the result."""
     y = convolve(ctx, channels_first(ctx, ctx.input(0)), ctx.input(1), ctx.get(2))
@@ -54,8 +87,7 @@ def nhwc_conv(ctx: NodeContext) -> Value:
 
 
 def _add_and_activate(ctx: NodeContext, y: Value) -> Value:
-    z = ctx.get(3)
-    return apply_activation(ctx, y if z is None else ctx.elementwise(lambda a, b: a + b, y, z))
+    return apply_activation(ctx, ctx.plus(y, ctx.get(3)))
 
 
 @onnx_op("NhwcMaxPool", domain=MS)
@@ -77,8 +109,7 @@ def channels_last(ctx: NodeContext, x: Value) -> Value:
     return ctx.transpose(x, (0, *range(2, len(x.shape)), 1))
 
 
-@onnx_op("TransposeMatMul", domain=MS)
-@onnx_op("FusedMatMul", domain=MS)
+@onnx_op("TransposeMatMul", "FusedMatMul", domain=MS)
 def fused_matmul(ctx: NodeContext) -> Value:
     """Import FusedMatMul: alpha * A B; transBatch moves an operand's first axis after its other batch axes."""
     operands = []
@@ -94,53 +125,30 @@ def fused_matmul(ctx: NodeContext) -> Value:
     return y if alpha == 1.0 else ctx.elementwise(lambda v: v * alpha, y)
 
 
-@onnx_op("FusedMatMulActivation", domain=MS)
-def fused_matmul_activation(ctx: NodeContext) -> Value:
-    """Import FusedMatMulActivation: activation(alpha * A B)."""
-    return apply_activation(ctx, fused_matmul(ctx))
-
-
-@onnx_op("FusedGemm", domain=MS)
-def fused_gemm(ctx: NodeContext) -> Value:
-    """Import FusedGemm: activation(alpha * A' B' + beta * C)."""
-    return apply_activation(ctx, gemm(ctx))
+@onnx_op("FusedMatMulActivation", "FusedGemm", domain=MS)
+def fused_product(ctx: NodeContext) -> Value:
+    """Import FusedMatMulActivation, activation(alpha * A B), and FusedGemm, activation(alpha * A' B' + beta * C)."""
+    return apply_activation(ctx, gemm(ctx) if ctx.op_type == "FusedGemm" else fused_matmul(ctx))
 
 
 # Activations
 
 
-@onnx_op("Gelu", domain=MS)
-def gelu(ctx: NodeContext) -> Value:
-    """Import Gelu: GELU in its erf form."""
-    return ctx.elementwise(gelu_exact, ctx.input(0))
+register_activation("Gelu", (gelu_exact, {}), domain=MS)
+register_activation("QuickGelu", (swish_of, {"alpha": 1.702}), domain=MS)
 
 
-@onnx_op("BiasGelu", domain=MS)
+@onnx_op("BiasGelu", "FastGelu", domain=MS)
 def bias_gelu(ctx: NodeContext) -> Value:
-    """Import BiasGelu: gelu(a + b)."""
-    return ctx.elementwise(lambda a, b: gelu_exact(a + b), ctx.input(0), ctx.input(1))
-
-
-@onnx_op("FastGelu", domain=MS)
-def fast_gelu(ctx: NodeContext) -> Value:
-    """Import FastGelu: GELU in its tanh form, of x or x + bias."""
-    bias = ctx.get(1)
-    if bias is None:
-        return ctx.elementwise(gelu_tanh, ctx.input(0))
-    return ctx.elementwise(lambda a, b: gelu_tanh(a + b), ctx.input(0), bias)
-
-
-@onnx_op("QuickGelu", domain=MS)
-def quick_gelu(ctx: NodeContext) -> Value:
-    """Import QuickGelu: x * sigmoid(alpha * x)."""
-    alpha = ctx.attr("alpha", 1.702)
-    return ctx.elementwise(lambda x: swish_of(x, alpha), ctx.input(0))
+    """Import BiasGelu, GELU in its erf form, and FastGelu, in its tanh form, of x or x + bias."""
+    gelu, bias = (gelu_exact, ctx.input(1)) if ctx.op_type == "BiasGelu" else (gelu_tanh, ctx.get(1))
+    return ctx.elementwise(lambda a, b: gelu(a if b is None else a + b), ctx.input(0), bias)
 
 
 @onnx_op("BiasSplitGelu", domain=MS)
 def bias_split_gelu(ctx: NodeContext) -> Value:
     """Import BiasSplitGelu: left * gelu(right) of the two halves of x + bias along the last axis."""
-    x = ctx.elementwise(lambda a, b: a + b, ctx.input(0), ctx.input(1))
+    x = ctx.plus(ctx.input(0), ctx.input(1))
     axis, half = len(x.shape) - 1, x.shape[-1] // 2
     left, right = ctx.slice_axis(x, axis, 0, half), ctx.slice_axis(x, axis, half, 2 * half)
     return ctx.elementwise(lambda a, b: a * gelu_exact(b), left, right)
@@ -161,8 +169,7 @@ def bias_softmax(ctx: NodeContext) -> Value:
     if ctx.attr("is_inner_broadcast", 0) and len(bias.shape) < rank:
         lead = len(bias.shape) - (rank - axis)
         bias = ctx.reshape(bias, (*bias.shape[:lead], *(1,) * (rank - len(bias.shape)), *bias.shape[lead:]))
-    scores = ctx.elementwise(lambda a, b: a + b, x, bias)
-    flat = ctx.reshape(scores, (*x.shape[:axis], math.prod(x.shape[axis:])))
+    flat = ctx.reshape(ctx.plus(x, bias), (*x.shape[:axis], math.prod(x.shape[axis:])))
     return ctx.reshape(ctx.softmax(flat), x.shape)
 
 
@@ -209,7 +216,7 @@ def skip_simplified_layer_normalization(ctx: NodeContext) -> Result:
 
 def _sum_with_skip(ctx: NodeContext, bias: Value | None) -> Value:
     x, skip = ctx.input(0), ctx.input(1)
-    total = ctx.chain("add", [x, skip, *([bias] if bias is not None else [])])
+    total = ctx.chain("add", [x, skip, bias])
     if total.shape != x.shape:
         raise ShapeError(
             f"{ctx.label} adds skip {skip.type} to input {x.type}; expected one that broadcasts to the input"
@@ -256,14 +263,11 @@ def embed_and_normalize(ctx: NodeContext, tables: Sequence[Value | None], positi
         places = ctx.gather(places_table, positions, 0)
     else:
         places = ctx.unsqueeze(ctx.slice_axis(places_table, 0, 0, ids.shape[1]), (0,))
-    parts = [words, places]
-    if segments is not None:
-        if segment_table is None:
-            raise ShapeError(f"{ctx.label} has segment ids, but no segment embedding")
-        parts.append(ctx.gather(segment_table, segments, 0))
-    elif segment_table is not None:  # all are segment 0
-        parts.append(ctx.slice_axis(segment_table, 0, 0, 1))
-    total = ctx.chain("add", parts)
+    if segments is not None and segment_table is None:
+        raise ShapeError(f"{ctx.label} has segment ids, but no segment embedding")
+    if segment_table is not None:  # without segment ids, all are segment 0
+        segment = ctx.slice_axis(segment_table, 0, 0, 1) if segments is None else ctx.gather(segment_table, segments, 0)
+    total = ctx.chain("add", [words, places, segment if segment_table is not None else None])
     epsilon = ctx.attr("epsilon", 1e-12)
     y = normalize_trailing(ctx, "layer", total, scale, bias, len(total.shape) - 1, epsilon)
     if mask is None:
@@ -272,3 +276,47 @@ def embed_and_normalize(ctx: NodeContext, tables: Sequence[Value | None], positi
     else:
         index = ctx.reduce(ctx.cast(mask, DType.INT32), "sum", (1,), keepdims=False)
     return [y, index, total][: ctx.n_outputs]
+
+
+# Domain com.microsoft.nchwc on tensors [N,C,H,W]: `proto/undo_nchwc.py` has removed the blocks. A node has two further
+# attributes: `channels` (of the output; FULL: whole blocks) and `block`.
+
+
+onnx_op("Conv", domain=NCHWC)(fused_conv)
+onnx_op("MaxPool", "AveragePool", domain=NCHWC)(pool_)
+onnx_op("GlobalMaxPool", "GlobalAveragePool", domain=NCHWC)(global_pool)
+
+
+@onnx_op("ReorderInput", domain=NCHWC)
+def reorder_input(ctx: NodeContext) -> Value:
+    """Import ReorderInput: cut x to the channels that are read, or pad it with zeros to whole blocks."""
+    x = ctx.input(0)
+    if ctx.attr("channels_last", 0):
+        x = channels_first(ctx, x)
+    has, wanted, block = x.shape[1], ctx.attr("channels", FULL), ctx.attr("block", 1)
+    if wanted == FULL:
+        wanted = -(-has // block) * block
+    elif wanted < has:
+        return ctx.slice_axis(x, 1, 0, wanted)
+    return ctx.pad_zeros(x, (0, 0, 0, 0, 0, wanted - has, 0, 0))
+
+
+@onnx_op("ReorderOutput", domain=NCHWC)
+def reorder_output(ctx: NodeContext) -> Value:
+    """Import ReorderOutput: the first `channels` of x, channels last if requested."""
+    x = ctx.input(0)
+    y = ctx.slice_axis(x, 1, 0, int(ctx.attr("channels", x.shape[1])))
+    return channels_last(ctx, y) if ctx.attr("channels_last", 0) else y
+
+
+@onnx_op("Upsample", domain=NCHWC)
+def upsample(ctx: NodeContext) -> Value:
+    """Import Upsample: height and width times integers, by nearest positions rounded down."""
+    x, scales = ctx.input(0), ctx.ints("scales", (1, 1, 1, 1))
+    if len(scales) != 4 or scales[:2] != (1, 1):
+        raise ShapeError(f"{ctx.label} has scales {scales}; expected four, the first two of them 1")
+    coordinate = ctx.attr("coordinate_transformation_mode", "asymmetric")
+    if coordinate not in ("asymmetric", "align_corners", "half_pixel"):
+        raise UnsupportedOpError(f"{ctx.label} has coordinate_transformation_mode '{coordinate}', which is unknown")
+    sizes = [d * s for d, s in zip(x.shape, scales, strict=True)]
+    return emit_resize(ctx, sizes, [float(s) for s in scales], coordinate, "floor")

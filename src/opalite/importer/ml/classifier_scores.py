@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import UnsupportedOpError
 from ...expr.trace_function import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
@@ -33,10 +32,7 @@ def text_array(values: Any) -> Array:
 
 def read_post_transform(ctx: NodeContext) -> str:
     """Return the attribute post_transform; UnsupportedOpError for an unknown one."""
-    name = ctx.attr("post_transform", "NONE")
-    if name not in TRANSFORMS:
-        raise UnsupportedOpError(f"{ctx.label} has post_transform '{name}'; known are {', '.join(TRANSFORMS)}")
-    return name
+    return ctx.choice("post_transform", "NONE", TRANSFORMS)
 
 
 def as_rows(ctx: NodeContext, x: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Numeric operators of ai.onnx.ml: scaling, normalising, imputing, thresholds, feature vectors, linear models."""
+"""Numeric operators of ai.onnx.ml: scaling, normalising, imputing, feature vectors, linear models, vector machines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ...errors import ModelError, ShapeError
 from ...expr.trace_function import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ops.pairwise_distance import PairwiseCoupling, PairwiseDistance
 from ..op_registry import onnx_op
 from ..walk.node_context import NodeContext
 from .classifier_scores import (
@@ -109,7 +110,7 @@ def binarizer(ctx: NodeContext) -> Value:
 @onnx_op("FeatureVectorizer", domain=ML)
 def feature_vectorizer(ctx: NodeContext) -> Value:
     """Import FeatureVectorizer: concatenates inputs in float32, each cut or zero-padded to its inputdimensions."""
-    values = [v for v in ctx.inputs if v is not None]
+    values = ctx.present
     sizes = ctx.attr("inputdimensions", None) or ()
     if len(sizes) not in (0, len(values)):
         raise ShapeError(f"{ctx.label} has {len(values)} inputs, but {len(sizes)} inputdimensions")
@@ -176,8 +177,173 @@ def _product(ctx: NodeContext, targets: int) -> Value:
     weights = ctx.constant(coefficients[:needed].reshape(targets, -1))
     product = ctx.matmul(rows, weights, trans_b=True)
     intercepts = np.asarray(ctx.attr("intercepts", ()), np.float32)
-    if not intercepts.size:
-        return product
-    if intercepts.size != targets:
+    if intercepts.size not in (0, targets):
         raise ShapeError(f"{ctx.label} has {intercepts.size} intercepts for {targets} targets")
-    return ctx.elementwise(lambda p, i: p + i, product, ctx.constant(intercepts))
+    return ctx.plus(product, ctx.constant(intercepts) if intercepts.size else None)
+
+
+# Support vector machines: kernels by distances or products, then votes and probabilities
+
+
+_NEAR_ONE = 1e-7  # minimum distance of pair probabilities from 0 and 1
+
+
+@onnx_op("SVMRegressor", domain=ML)
+def svm_regressor(ctx: NodeContext) -> Value:
+    """Import SVMRegressor: kernels times coefficients plus rho, float32 [N, 1]; its sign for one-class machines."""
+    rows = ctx.cast(as_rows(ctx, ctx.input(0)), DType.FLOAT32)
+    read_post_transform(ctx)  # a single score is not transformed; this checks the attribute
+    count = ctx.attr("n_supports", 0)
+    coefficients = _numbers(ctx, "coefficients")
+    rho = float(_rho(ctx, 1)[0])
+    wanted = count or rows.shape[1]
+    if coefficients.size != wanted:
+        what = "support vectors" if count else "features of x"
+        raise ShapeError(f"{ctx.label} has {coefficients.size} coefficients for {wanted} {what}")
+    values = _kernel_values(ctx, rows, count) if count else rows
+    score = ctx.matmul(values, ctx.constant(coefficients.reshape(-1, 1)))
+    if ctx.attr("one_class", 0):
+        return ctx.elementwise(lambda s: (s + rho > 0.0).cast(DType.FLOAT32) * 2.0 - 1.0, score)
+    return ctx.elementwise(lambda s: s + rho, score)
+
+
+@onnx_op("SVMClassifier", domain=ML)
+def svm_classifier(ctx: NodeContext) -> Sequence[Value]:
+    """Import SVMClassifier: labels [N] and float32 scores, one per pair of classes, or probabilities of classes."""
+    rows = ctx.cast(as_rows(ctx, ctx.input(0)), DType.FLOAT32)
+    labels = class_labels(ctx, "classlabels_ints")
+    if labels is None:
+        raise ShapeError(f"{ctx.label} has neither classlabels_strings nor classlabels_ints")
+    per_class = np.asarray(ctx.attr("vectors_per_class", None) or (), np.int64)
+    if not per_class.sum():
+        return _linear(ctx, rows, labels)
+    k = len(labels)
+    if len(per_class) != k or k < 2 or (per_class < 0).any():
+        raise ShapeError(f"{ctx.label} has {k} class labels and vectors_per_class {per_class.tolist()}")
+    values = _kernel_values(ctx, rows, int(per_class.sum()))
+    weights = ctx.memo("pairs", lambda _: _pair_weights(_numbers(ctx, "coefficients"), per_class, ctx.label))
+    pairs = weights.shape[1]
+    scores = ctx.matmul(values, ctx.constant(weights))
+    scores = ctx.plus(scores, ctx.constant(_rho(ctx, pairs)))
+    found = pick_labels(ctx, _winner(ctx, scores, k), labels)
+    name = read_post_transform(ctx)
+    if ctx.attr("prob_a", None):
+        return found, post_transform(ctx, _probabilities(ctx, scores, pairs), name)
+    if k == 2:  # a single score of the first class against the second gives both columns
+        plain = name in ("NONE", "LOGISTIC")
+        both = ctx.concat([ctx.elementwise(lambda s: -s if plain else 1.0 - s, scores), scores], 1)
+        return found, post_transform(ctx, both, name) if name in ("LOGISTIC", "PROBIT") else both
+    return found, post_transform(ctx, scores, name)
+
+
+def _linear(ctx: NodeContext, rows: Value, labels: Array) -> Sequence[Value]:
+    """Classify without support vectors: one row of coefficients per class, and the first rho for all."""
+    k, coefficients = len(labels), _numbers(ctx, "coefficients")
+    if coefficients.size != k * rows.shape[1]:
+        raise ShapeError(f"{ctx.label} has {coefficients.size} coefficients for {k} classes; x is {rows.type}")
+    rho = float(_rho(ctx, 1)[0])
+    scores = ctx.matmul(rows, ctx.constant(coefficients.reshape(k, -1)), trans_b=True)
+    scores = ctx.elementwise(lambda s: s + rho, scores)
+    best = argmax_column(ctx, scores)
+    if k == 2 and not ctx.attr("prob_a", None) and scores.type.count:
+        # As in onnxruntime, the larger score decides between two classes.
+        positive = bool((coefficients >= 0).all())
+        top = ctx.reshape(ctx.reduce(scores, "max", (1,)), best.shape)
+
+        def decide(t: Sym, b: Sym) -> Sym:
+            return where(t >= 0.5 if positive else t > 0.0, 1, b)
+
+        best = ctx.elementwise(decide, top, best)
+    return pick_labels(ctx, best, labels), post_transform(ctx, scores, read_post_transform(ctx))
+
+
+def _kernel_values(ctx: NodeContext, rows: Value, count: int) -> Value:
+    """Return the kernel between every row and every support vector: [N, count]."""
+    given = _numbers(ctx, "support_vectors")
+    features = rows.shape[1]
+    if given.size != count * features:
+        raise ShapeError(
+            f"{ctx.label} has {given.size} numbers in support_vectors for {count} vectors; x is {rows.type}"
+        )
+    kind = ctx.choice("kernel_type", "LINEAR", ("LINEAR", "POLY", "RBF", "SIGMOID"))
+    gamma, offset, degree = (*_numbers(ctx, "kernel_params").tolist(), 0.0, 0.0, 0.0)[:3]
+    vectors: Array = ctx.memo("vectors", lambda _: np.ascontiguousarray(given.reshape(count, features).T))
+    if kind == "RBF":
+        distance = ctx.add(PairwiseDistance(power=2), [rows, ctx.constant(vectors)])
+        return ctx.elementwise(lambda d: (d * -gamma).call("exp"), distance)
+    product = ctx.matmul(rows, ctx.constant(vectors))
+    if kind == "LINEAR":
+        return product
+    if kind == "SIGMOID":
+        return ctx.elementwise(lambda p: (p * gamma + offset).call("tanh"), product)
+    return ctx.elementwise(lambda p: _power(p * gamma + offset, degree), product)
+
+
+def _power(base: Sym, degree: float) -> Sym:
+    """Return base ** degree; small integer degrees become products."""
+    if degree != int(degree) or not 1 <= degree <= 8:
+        return base.call("pow", degree)
+    found = base
+    for _ in range(int(degree) - 1):
+        found = found * base
+    return found
+
+
+def _pair_weights(coefficients: Array, per_class: Array, label: str) -> Array:
+    """Return the weight of each support vector for each pair of classes i < j: [vectors, pairs].
+
+    Dual coefficients of class i's vectors against class j are in row j - 1, those of class j's against i in row i.
+    """
+    k, count = len(per_class), int(per_class.sum())
+    if coefficients.size != (k - 1) * count:
+        raise ShapeError(f"{label} has {coefficients.size} coefficients for {count} vectors and {k} classes")
+    dual = coefficients.reshape(k - 1, count)
+    ends = np.cumsum(per_class)
+    weights = np.zeros((count, k * (k - 1) // 2), np.float32)
+    for pair, (i, j) in enumerate(zip(*np.triu_indices(k, 1), strict=True)):
+        of_i, of_j = (slice(ends[c] - per_class[c], ends[c]) for c in (i, j))
+        weights[of_i, pair] = dual[j - 1, of_i]
+        weights[of_j, pair] = dual[i, of_j]
+    return weights
+
+
+def _winner(ctx: NodeContext, scores: Value, k: int) -> Value:
+    """Return the class with most votes, the first if tied; a positive score votes for the pair's first class."""
+    if k == 2:
+        return ctx.reshape(
+            ctx.elementwise(lambda s: (s > 0.0).call("not").cast(DType.INT64), scores), (scores.shape[0],)
+        )
+    first, second = np.triu_indices(k, 1)
+    shift = np.zeros((len(first), k), np.float32)
+    each = np.arange(len(first))
+    shift[each, first] += 1
+    shift[each, second] -= 1
+    won = ctx.elementwise(lambda s: (s > 0.0).cast(s.dtype), scores)
+    base = np.bincount(second, minlength=k).astype(np.float32)
+    votes = ctx.plus(ctx.matmul(won, ctx.constant(shift)), ctx.constant(base))
+    return argmax_column(ctx, votes)
+
+
+def _probabilities(ctx: NodeContext, scores: Value, pairs: int) -> Value:
+    """Apply Platt's sigmoid to each pair's score and couple the pairs to class probabilities."""
+    a, b = _numbers(ctx, "prob_a"), _numbers(ctx, "prob_b")
+    if a.size != pairs or b.size != pairs:
+        raise ShapeError(f"{ctx.label} has {a.size} prob_a and {b.size} prob_b for {pairs} pairs of classes")
+
+    def pair(s: Sym, a: Sym, b: Sym) -> Sym:
+        p = (-(s * a + b)).call("sigmoid")
+        return p.call("max", _NEAR_ONE).call("min", 1 - _NEAR_ONE)
+
+    return ctx.add(PairwiseCoupling(), [ctx.elementwise(pair, scores, ctx.constant(a), ctx.constant(b))])
+
+
+def _numbers(ctx: NodeContext, name: str) -> Array:
+    found: Array = ctx.memo(name, lambda attrs: np.asarray(attrs.get(name) or (), np.float32))
+    return found
+
+
+def _rho(ctx: NodeContext, least: int) -> Array:
+    rho = _numbers(ctx, "rho")
+    if rho.size < least:
+        raise ShapeError(f"{ctx.label} has {rho.size} numbers in rho, it needs {least}")
+    return rho if least == 1 else rho[:least]

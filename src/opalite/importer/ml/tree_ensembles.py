@@ -35,7 +35,7 @@ def tree_ensemble_regressor(ctx: NodeContext) -> Value:
     """Import TreeEnsembleRegressor: leaf sums plus base values, transformed, float32 [N, n_targets]."""
     trees = ctx.memo("trees", lambda a: flat_trees(a, "target", ctx.label))
     width = ctx.attr("n_targets", 1)
-    scores = _sums(ctx, trees, width, _aggregate(ctx))
+    scores = _sums(ctx, trees, width, ctx.choice("aggregate_function", "SUM", _AGGREGATES))
     base = base_values(_attrs(ctx))
     if base.size and base.size not in (1, width):
         raise ShapeError(f"{ctx.label} has {base.size} base_values for {width} targets")
@@ -99,13 +99,6 @@ def _attrs(ctx: NodeContext) -> dict[str, Array]:
     return {n: v for n in ("base_values", "base_values_as_tensor") if (v := ctx.attr(n)) is not None}
 
 
-def _aggregate(ctx: NodeContext) -> str:
-    name = ctx.attr("aggregate_function", "SUM")
-    if name not in _AGGREGATES:
-        raise UnsupportedOpError(f"{ctx.label} has aggregate_function '{name}'; known are {', '.join(_AGGREGATES)}")
-    return name
-
-
 def _sums(ctx: NodeContext, trees: Trees, width: int, aggregate: str) -> Value:
     x = ctx.input(0)
     rows = as_rows(ctx, x)
@@ -127,7 +120,7 @@ def _sums(ctx: NodeContext, trees: Trees, width: int, aggregate: str) -> Value:
 
 
 def _add_base(ctx: NodeContext, scores: Value, base: Array) -> Value:
-    return ctx.elementwise(lambda s, b: s + b, scores, ctx.constant(base.astype(scores.dtype.np).reshape(1, -1)))
+    return ctx.plus(scores, ctx.constant(base.astype(scores.dtype.np).reshape(1, -1)))
 
 
 def _mask_unused_classes(ctx: NodeContext, scores: Value, trees: Trees, base: Array) -> Value:

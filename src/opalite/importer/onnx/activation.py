@@ -3,76 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ...expr.trace_function import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ops.operator import normalize_axis
 from ...ops.reduce import ArgReduce
 from ..op_registry import onnx_op
 from ..walk.node_context import NodeContext
 
-
-def _number(ctx: NodeContext, name: str, default: float) -> float:
-    return float(ctx.attr(name, default))
-
-
-@onnx_op("Relu", since=1)
-def relu(ctx: NodeContext) -> Value:
-    """Import Relu: max(x, 0)."""
-    return ctx.elementwise(lambda x: x.call("max", 0), ctx.input(0))
-
-
-@onnx_op("LeakyRelu", since=1)
-def leaky_relu(ctx: NodeContext) -> Value:
-    """Import LeakyRelu: x if x >= 0, else alpha * x."""
-    alpha = _number(ctx, "alpha", 0.01)
-    return ctx.elementwise(lambda x: where(x < 0, x * alpha, x), ctx.input(0))
-
-
-@onnx_op("PRelu", since=1)
-def prelu_channels(ctx: NodeContext) -> Value:
-    """Import PRelu: x if x >= 0, else slope * x; a slope vector has one element per channel."""
-    x, slope = ctx.input(0), ctx.input(1)
-    if len(slope.shape) == 1 and slope.shape[0] > 1 and len(x.shape) > 1:
-        slope = ctx.reshape(slope, (slope.shape[0], *(1,) * (len(x.shape) - 2)))
-    return ctx.elementwise(_prelu, x, slope)
-
-
-@onnx_op("PRelu", since=7)
-def prelu(ctx: NodeContext) -> Value:
-    """Import PRelu: x if x >= 0, else slope * x; the slope broadcasts to x."""
-    return ctx.elementwise(_prelu, ctx.input(0), ctx.input(1))
-
-
-def _prelu(x: Sym, slope: Sym) -> Sym:
-    return where(x < 0, x * slope, x)
-
-
-@onnx_op("Elu", since=1)
-def elu(ctx: NodeContext) -> Value:
-    """Import Elu: x if x >= 0, else alpha * (exp(x) - 1)."""
-    alpha = _number(ctx, "alpha", 1.0)
-    return ctx.elementwise(lambda x: where(x < 0, (x.call("exp") - 1) * alpha, x), ctx.input(0))
-
-
-@onnx_op("Selu", since=1)
-def selu(ctx: NodeContext) -> Value:
-    """Import Selu: gamma * x if x > 0, else gamma * (alpha * exp(x) - alpha)."""
-    early = ctx.version < 6
-    alpha = _number(ctx, "alpha", 1.6732 if early else 1.6732631921768188)
-    gamma = _number(ctx, "gamma", 1.0507 if early else 1.0507010221481323)
-    return ctx.elementwise(lambda x: where(x > 0, x, x.call("exp") * alpha - alpha) * gamma, ctx.input(0))
-
-
-@onnx_op("Celu", since=12)
-def celu(ctx: NodeContext) -> Value:
-    """Import Celu: max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))."""
-    alpha = _number(ctx, "alpha", 1.0)
-    return ctx.elementwise(
-        lambda x: x.call("max", 0) + (((x / alpha).call("exp") - 1) * alpha).call("min", 0), ctx.input(0)
-    )
+Activation = tuple[Callable[..., Sym], Mapping[str, float]]
+"""A function of an operand and of parameters, and the parameters in order, with their defaults."""
 
 
 def gelu_exact(x: Sym) -> Sym:
@@ -86,50 +27,9 @@ def gelu_tanh(x: Sym) -> Sym:
     return x * 0.5 * (inner.call("tanh") + 1)
 
 
-@onnx_op("Gelu", since=20)
-def gelu(ctx: NodeContext) -> Value:
-    """Import Gelu: Gaussian error linear unit, exact or in its tanh form."""
-    return ctx.elementwise(gelu_tanh if ctx.attr("approximate", "none") == "tanh" else gelu_exact, ctx.input(0))
-
-
-def _unit_clip(x: Sym) -> Sym:
-    return x.call("max", 0).call("min", 1)
-
-
-@onnx_op("HardSigmoid", since=1)
-def hard_sigmoid(ctx: NodeContext) -> Value:
-    """Import HardSigmoid: clip(alpha * x + beta, 0, 1)."""
-    alpha, beta = _number(ctx, "alpha", 0.2), _number(ctx, "beta", 0.5)
-    return ctx.elementwise(lambda x: _unit_clip(x * alpha + beta), ctx.input(0))
-
-
-@onnx_op("HardSwish", since=14)
-def hard_swish(ctx: NodeContext) -> Value:
-    """Import HardSwish: x * clip(x / 6 + 1/2, 0, 1)."""
-    return ctx.elementwise(lambda x: x * _unit_clip(x * (1 / 6) + 0.5), ctx.input(0))
-
-
 def softplus_of(x: Sym) -> Sym:
     """Return log(1 + exp(x)) without overflow: max(x, 0) + log1p(exp(-|x|))."""
     return x.call("max", 0) + (-x.call("abs")).call("exp").call("log1p")
-
-
-@onnx_op("Softplus", since=1)
-def softplus(ctx: NodeContext) -> Value:
-    """Import Softplus: log(1 + exp(x))."""
-    return ctx.elementwise(softplus_of, ctx.input(0))
-
-
-@onnx_op("Mish", since=18)
-def mish(ctx: NodeContext) -> Value:
-    """Import Mish: x * tanh(softplus(x))."""
-    return ctx.elementwise(lambda x: x * softplus_of(x).call("tanh"), ctx.input(0))
-
-
-@onnx_op("Softsign", since=1)
-def softsign(ctx: NodeContext) -> Value:
-    """Import Softsign: x / (1 + |x|)."""
-    return ctx.elementwise(lambda x: x / (x.call("abs") + 1), ctx.input(0))
 
 
 def swish_of(x: Sym, alpha: float) -> Sym:
@@ -137,64 +37,117 @@ def swish_of(x: Sym, alpha: float) -> Sym:
     return x * (x if alpha == 1.0 else x * alpha).call("sigmoid")
 
 
-@onnx_op("Swish", since=24)
-def swish(ctx: NodeContext) -> Value:
-    """Import Swish: x * sigmoid(alpha * x)."""
-    alpha = _number(ctx, "alpha", 1.0)
-    return ctx.elementwise(lambda x: swish_of(x, alpha), ctx.input(0))
+def _celu(x: Sym, alpha: float) -> Sym:
+    return x.call("max", 0) + (((x / alpha).call("exp") - 1) * alpha).call("min", 0)
+
+
+def _hard_sigmoid(x: Sym, alpha: float, beta: float) -> Sym:
+    return (x * alpha + beta).call("max", 0).call("min", 1)
+
+
+def _selu(x: Sym, alpha: float, gamma: float) -> Sym:
+    return where(x > 0, x, x.call("exp") * alpha - alpha) * gamma
+
+
+def _shrink(x: Sym, bias: float, lambd: float) -> Sym:
+    """Return x + bias below -lambd, x - bias above lambd, else 0; integers are converted to float32."""
+    real = x if x.dtype.is_float else x.cast(DType.FLOAT32)
+    return where(real < -lambd, real + bias, where(real > lambd, real - bias, 0)).cast(x.dtype)
+
+
+def leaky_relu(x: Sym, alpha: float | Sym) -> Sym:
+    """Return x if x >= 0, else alpha * x."""
+    return where(x < 0, x * alpha, x)
+
+
+ACTIVATIONS: dict[str, Activation] = {
+    "Affine": (lambda x, alpha, beta: x * alpha + beta, {"alpha": 1.0, "beta": 0.0}),
+    "Celu": (_celu, {"alpha": 1.0}),
+    "Elu": (lambda x, alpha: where(x < 0, (x.call("exp") - 1) * alpha, x), {"alpha": 1.0}),
+    "HardSigmoid": (_hard_sigmoid, {"alpha": 0.2, "beta": 0.5}),
+    "HardSwish": (lambda x: x * _hard_sigmoid(x, 1 / 6, 0.5), {}),
+    "LeakyRelu": (leaky_relu, {"alpha": 0.01}),
+    "Mish": (lambda x: x * softplus_of(x).call("tanh"), {}),
+    "ParametricSoftplus": (lambda x, alpha, beta: softplus_of(x * beta) * alpha, {"alpha": 1.0, "beta": 1.0}),
+    "Relu": (lambda x: x.call("max", 0), {}),
+    "Scale": (lambda x, scale: x * scale, {"scale": 1.0}),
+    "ScaledTanh": (lambda x, alpha, beta: (x * beta).call("tanh") * alpha, {"alpha": 1.0, "beta": 1.0}),
+    "Selu": (_selu, {"alpha": 1.6732631921768188, "gamma": 1.0507010221481323}),
+    "Shrink": (_shrink, {"bias": 0.0, "lambd": 0.5}),
+    "Softplus": (softplus_of, {}),
+    "Softsign": (lambda x: x / (x.call("abs") + 1), {}),
+    "Swish": (swish_of, {"alpha": 1.0}),
+    "ThresholdedRelu": (lambda x, alpha: where(x > alpha, x, 0), {"alpha": 1.0}),
+}
+"""Activations by operator of the default domain; attributes hold the parameters."""
+
+_SINCE = {"Celu": 12, "HardSwish": 14, "Mish": 18, "Selu": 6, "Shrink": 9, "Swish": 24}
+
+
+def register_activation(op_type: str, activation: Activation, since: int = 1, domain: str = "") -> None:
+    """Register an importer function that applies an activation to the operator's input."""
+    fn, defaults = activation
+
+    @onnx_op(op_type, since=since, domain=domain)
+    def activate(ctx: NodeContext) -> Value:
+        parameters = [ctx.attr(name, default) for name, default in defaults.items()]
+        return ctx.elementwise(lambda x: fn(x, *parameters), ctx.input(0))
+
+
+for _op_type, _activation in ACTIVATIONS.items():
+    register_activation(_op_type, _activation, _SINCE.get(_op_type, 1))
+register_activation("Selu", (_selu, {"alpha": 1.6732, "gamma": 1.0507}))
+
+
+@onnx_op("PRelu")
+def prelu(ctx: NodeContext) -> Value:
+    """Import PRelu: x if x >= 0, else slope * x; before opset 7, a slope vector has one element per channel."""
+    x, slope = ctx.input(0), ctx.input(1)
+    if ctx.version < 7 and len(slope.shape) == 1 and slope.shape[0] > 1 and len(x.shape) > 1:
+        slope = ctx.reshape(slope, (slope.shape[0], *(1,) * (len(x.shape) - 2)))
+    return ctx.elementwise(leaky_relu, x, slope)
+
+
+@onnx_op("Gelu", since=20)
+def gelu(ctx: NodeContext) -> Value:
+    """Import Gelu: Gaussian error linear unit, exact or in its tanh form."""
+    return ctx.elementwise(gelu_tanh if ctx.attr("approximate", "none") == "tanh" else gelu_exact, ctx.input(0))
 
 
 @onnx_op("SwiGLU", since=28)
 def swiglu(ctx: NodeContext) -> Value:
     """Import SwiGLU: swish(a) * b."""
-    alpha = _number(ctx, "alpha", 1.0)
+    alpha = ctx.attr("alpha", 1.0)
     return ctx.elementwise(lambda a, b: swish_of(a, alpha) * b, ctx.input(0), ctx.input(1))
-
-
-@onnx_op("ThresholdedRelu", since=1)
-def thresholded_relu(ctx: NodeContext) -> Value:
-    """Import ThresholdedRelu: x if x > alpha, else 0."""
-    alpha = _number(ctx, "alpha", 1.0)
-    return ctx.elementwise(lambda x: where(x > alpha, x, 0), ctx.input(0))
-
-
-@onnx_op("Shrink", since=9)
-def shrink(ctx: NodeContext) -> Value:
-    """Import Shrink: x + bias below -lambd, x - bias above lambd, else 0; integers are converted to float32."""
-    bias, lambd = _number(ctx, "bias", 0.0), _number(ctx, "lambd", 0.5)
-    x = ctx.input(0)
-
-    def shrunk(v: Sym) -> Sym:
-        real = v if v.dtype.is_float else v.cast(DType.FLOAT32)
-        return where(real < -lambd, real + bias, where(real > lambd, real - bias, 0)).cast(v.dtype)
-
-    return ctx.elementwise(shrunk, x)
 
 
 # Softmax and similar operators: before opset 13 they work over all axes from `axis` on.
 
 
-def _flattened(ctx: NodeContext, default: int) -> tuple[Value, int]:
+def _flattened(ctx: NodeContext) -> tuple[Value, int]:
     """Return the input and its axis; before opset 13 a 2-D view of it."""
     x = ctx.input(0)
-    axis = normalize_axis(int(ctx.attr("axis", default)), len(x.shape))
+    axis = ctx.axis_of(len(x.shape), 1 if ctx.version < 13 else -1)
     if ctx.version >= 13 or axis >= len(x.shape) - 1:
         return x, axis
     outer = math.prod(x.shape[:axis])
     return ctx.reshape(x, (outer, math.prod(x.shape[axis:]))), 1
 
 
-def _soft(ctx: NodeContext, default: int, log: bool) -> Value:
-    """Emit softmax, or its logarithm; default: of the attribute `axis`."""
-    x, axis = _flattened(ctx, default)
+@onnx_op("Softmax", "LogSoftmax")
+def softmax(ctx: NodeContext) -> Value:
+    """Import Softmax and LogSoftmax: exp(x) / sum(exp(x)), or its logarithm."""
+    log = ctx.op_type == "LogSoftmax"
+    x, axis = _flattened(ctx)
     if not x.shape:
         return ctx.elementwise(lambda v: v * 0 + (0 if log else 1), x)
     return ctx.reshape(ctx.softmax(x, axis, log), ctx.input(0).shape)
 
 
-def _hard(ctx: NodeContext, default: int) -> Value:
-    """Emit 1 at the first maximum, 0 elsewhere; default: of the attribute `axis`."""
-    x, axis = _flattened(ctx, default)
+@onnx_op("Hardmax")
+def hardmax(ctx: NodeContext) -> Value:
+    """Import Hardmax: 1 at the first maximum, 0 elsewhere."""
+    x, axis = _flattened(ctx)
     if not x.type.count:
         return ctx.input(0)
     best = ctx.add(ArgReduce(kind="max", axis=axis, keepdims=True, select_last=False), [x])
@@ -203,13 +156,3 @@ def _hard(ctx: NodeContext, default: int) -> Value:
         return coord(v.builder, axis).eq(position).cast(v.dtype)
 
     return ctx.reshape(ctx.elementwise(one_hot, x, best), ctx.input(0).shape)
-
-
-def _register(op_type: str, emit: Callable[[NodeContext, int], Value]) -> None:
-    onnx_op(op_type, since=1)(lambda ctx: emit(ctx, 1))
-    onnx_op(op_type, since=13)(lambda ctx: emit(ctx, -1))
-
-
-_register("Softmax", lambda ctx, axis: _soft(ctx, axis, log=False))
-_register("LogSoftmax", lambda ctx, axis: _soft(ctx, axis, log=True))
-_register("Hardmax", _hard)

@@ -1,4 +1,4 @@
-"""Element types: casts, selection by a condition, and identity."""
+"""Element types: casts, selection by a condition, identity, and strings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.tensor_type import TensorType
+from ...ops.operator import broadcast_shape
+from ..host.onnx_reference import NeedTask
+from ..host.regex import Pattern
 from ..op_registry import onnx_op
 from ..proto.decode import elem_code, elem_dtype
 from ..walk.node_context import NodeContext, Result
@@ -20,27 +23,6 @@ _HELD_OTHERWISE = (DType.FLOAT16, DType.BFLOAT16, DType.BOOL)
 FLOAT8 = (DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ)
 
 
-@onnx_op("Cast", since=1)
-def cast_named(ctx: NodeContext) -> Result:
-    """Import Cast: to a type given by name, before opset 6."""
-    to = ctx.attr("to", "")
-    if to not in _OLD_NAMES:
-        raise UnsupportedOpError(f"{ctx.label} casts to {to!r}, which is not an element type")
-    return _cast(ctx, _OLD_NAMES[to])
-
-
-@onnx_op("Cast", since=6)
-def cast(ctx: NodeContext) -> Result:
-    """Import Cast: to the type number `to`."""
-    return _cast(ctx, elem_dtype(ctx.attr("to", 0)))
-
-
-@onnx_op("CastLike", since=15)
-def cast_like(ctx: NodeContext) -> Result:
-    """Import CastLike: to the dtype of the second input."""
-    return _cast(ctx, ctx.input(1).dtype)
-
-
 @onnx_op("BitCast", since=26)
 def bit_cast(ctx: NodeContext) -> Result:
     """Import BitCast: the bits as another dtype of equal size; on the host if a device stores a dtype in other bits."""
@@ -53,9 +35,22 @@ def bit_cast(ctx: NodeContext) -> Result:
     return x if x.dtype is dtype else ctx.elementwise(lambda v: v.typed("bits", dtype), x)
 
 
-def _cast(ctx: NodeContext, dtype: DType) -> Value:
-    """Cast input 0 to `dtype`; on the host for types that devices lack (strings, float8e8m0)."""
+@onnx_op("Cast")
+@onnx_op("CastLike", since=15)
+def cast(ctx: NodeContext) -> Value:
+    """Import Cast, to the type number `to`, and CastLike, to the dtype of input 1; before opset 6, `to` is a name.
+
+    The host casts types that devices lack (strings, float8e8m0).
+    """
     x = ctx.input(0)
+    if ctx.op_type == "CastLike":
+        dtype = ctx.input(1).dtype
+    elif ctx.version >= 6:
+        dtype = elem_dtype(ctx.attr("to", 0))
+    elif (to := ctx.attr("to", "")) in _OLD_NAMES:
+        dtype = _OLD_NAMES[to]
+    else:
+        raise UnsupportedOpError(f"{ctx.label} casts to {to!r}, which is not an element type")
     if x.dtype is dtype:
         return x
     if DType.STRING in (x.dtype, dtype):
@@ -82,3 +77,50 @@ def where_(ctx: NodeContext) -> Value:
 def identity(ctx: NodeContext) -> Value:
     """Import Identity: the input."""
     return ctx.input(0)
+
+
+# Strings: the host runs their operators; output shapes are set here if known at import
+
+
+_STRINGS = "strings are the host's"
+
+
+@onnx_op("StringNormalizer", since=10)
+def string_normalizer(ctx: NodeContext) -> Result:
+    """Import StringNormalizer: without stop words the shape is unchanged; else it depends on data."""
+    x = ctx.input(0)
+    if ctx.attr("stopwords", None) or len(x.shape) not in (1, 2) or (len(x.shape) == 2 and x.shape[0] != 1):
+        raise NeedTask
+    return ctx.host_as([TensorType(DType.STRING, x.shape)], _STRINGS)
+
+
+@onnx_op("StringConcat", since=20)
+def string_concat(ctx: NodeContext) -> Result:
+    """Import StringConcat: joins strings elementwise."""
+    shape = broadcast_shape([ctx.input(0).shape, ctx.input(1).shape])
+    return ctx.host_as([TensorType(DType.STRING, shape)], _STRINGS)
+
+
+@onnx_op("RegexFullMatch", since=20)
+def regex_full_match(ctx: NodeContext) -> Result:
+    """Import RegexFullMatch: whether each string matches; an invalid pattern is reported at load time."""
+    ctx.memo("pattern", lambda attrs: Pattern(str(attrs["pattern"]), ctx.label))
+    return ctx.host_as([TensorType(DType.BOOL, ctx.input(0).shape)], _STRINGS)
+
+
+@onnx_op("TfIdfVectorizer", since=9)
+def tf_idf_vectorizer(ctx: NodeContext) -> Result:
+    """Import TfIdfVectorizer: one column per n-gram of the pool."""
+    x = ctx.input(0)
+    if len(x.shape) not in (1, 2):
+        raise ShapeError(f"{ctx.label} takes [C] or [N,C], got {x.type}")
+    size = max(ctx.attr("ngram_indexes", ()), default=-1) + 1
+    types = [TensorType(DType.FLOAT32, (*x.shape[:-1], size))]
+    return ctx.host_as(types, "it looks for its n-grams in tables")
+
+
+@onnx_op("Tokenizer", domain="com.microsoft")
+@onnx_op("StringSplit", since=20)
+def tokens(ctx: NodeContext) -> Value:
+    """Import StringSplit and Tokenizer: the number of columns is the largest token count of a row."""
+    raise NeedTask

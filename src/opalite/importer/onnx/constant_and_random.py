@@ -42,14 +42,10 @@ def constant_of_shape(ctx: NodeContext) -> Value:
 
 
 @onnx_op("Range", since=11)
+@onnx_op("Range", domain="com.microsoft")
 def range_(ctx: NodeContext) -> Value:
-    """Import Range: start, start + delta, ... before limit; each element is start + i * delta."""
-    return number_range(ctx)
-
-
-def number_range(ctx: NodeContext, has_delta: bool = True) -> Value:
-    """Return the Range of inputs 0, 1 and 2; delta defaults to 1."""
-    dtype = ctx.input(0).dtype
+    """Import Range: start, start + delta, ... before limit; each element is start + i * delta, delta 1 if absent."""
+    dtype, has_delta = ctx.input(0).dtype, not ctx.domain or ctx.get(2) is not None
     numbers = [*(ctx.const_scalar(i) for i in (0, 1)), ctx.const_scalar(2) if has_delta else 1]
     if is_symbolic(numbers) and (whole := _whole_numbers(numbers)) is not None:
         return _range_of_sizes(ctx, dtype, *whole)
@@ -111,21 +107,15 @@ _WINDOWS = {
 }
 
 
-def _register_window(op_type: str, constant_term: float, cosine: float, double: float) -> None:
-    @onnx_op(op_type, since=17)
-    def convert(ctx: NodeContext) -> Value:
-        """Import a window: a - b cos(2 pi n / N) + c cos(4 pi n / N); N is the size, or size - 1 if not periodic."""
-        size = int(ctx.const_scalar(0))
-        period = size if ctx.attr("periodic", 1) else size - 1
-        with np.errstate(invalid="ignore"):  # one element that is not periodic: NaN
-            angle = 2 * np.pi * np.arange(size) / period
-        window = constant_term - cosine * np.cos(angle) + double * np.cos(2 * angle)
-        dtype = elem_dtype(ctx.attr("output_datatype", 1))
-        return ctx.constant(window.astype(dtype.np))
-
-
-for _op_type, _terms in _WINDOWS.items():
-    _register_window(_op_type, *_terms)
+@onnx_op(*_WINDOWS, since=17)
+def window(ctx: NodeContext) -> Value:
+    """Import a window: a - b cos(2 pi n / N) + c cos(4 pi n / N); N is the size, or size - 1 if not periodic."""
+    size, (a, b, c) = int(ctx.const_scalar(0)), _WINDOWS[ctx.op_type]
+    period = size if ctx.attr("periodic", 1) else size - 1
+    with np.errstate(invalid="ignore"):  # one element that is not periodic: NaN
+        angle = 2 * np.pi * np.arange(size) / period
+    numbers = a - b * np.cos(angle) + c * np.cos(2 * angle)
+    return ctx.constant(numbers.astype(elem_dtype(ctx.attr("output_datatype", 1)).np))
 
 
 @onnx_op("MelWeightMatrix", since=17)
@@ -138,8 +128,7 @@ def mel_weight_matrix(ctx: NodeContext) -> Value:
     matrix = np.zeros((length // 2 + 1, bins))
     for i in range(bins):
         _add_triangle(matrix[:, i], *(int(p) for p in points[i : i + 3]))
-    dtype = elem_dtype(ctx.attr("output_datatype", 1))
-    return ctx.constant(matrix.astype(dtype.np))
+    return ctx.constant(matrix.astype(elem_dtype(ctx.attr("output_datatype", 1)).np))
 
 
 def _mel(hertz: float) -> float:
@@ -183,21 +172,13 @@ def _random(ctx: NodeContext, kind: str, shape: Sequence[int], dtype: DType, cha
     return ctx.cast(out, dtype)
 
 
-@onnx_op("RandomUniform", since=1)
-@onnx_op("RandomNormal", since=1)
+@onnx_op("RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike")
 def random(ctx: NodeContext) -> Value:
-    """Import RandomUniform and RandomNormal: random numbers of a shape given as attribute."""
-    kind = "uniform" if ctx.op_type == "RandomUniform" else "normal"
-    return _random(ctx, kind, ctx.ints("shape", ()), _dtype(ctx, DType.FLOAT32))
-
-
-@onnx_op("RandomUniformLike", since=1)
-@onnx_op("RandomNormalLike", since=1)
-def random_like(ctx: NodeContext) -> Value:
-    """Import RandomUniformLike and RandomNormalLike: random numbers of the input's shape, and by default its dtype."""
-    x = ctx.input(0)
-    kind = "uniform" if ctx.op_type == "RandomUniformLike" else "normal"
-    return _random(ctx, kind, x.shape, _dtype(ctx, x.dtype))
+    """Import RandomUniform, RandomNormal: numbers of a shape (an attribute), or Like the input in shape and dtype."""
+    kind = "uniform" if "Uniform" in ctx.op_type else "normal"
+    if not ctx.op_type.endswith("Like"):
+        return _random(ctx, kind, ctx.ints("shape", ()), _dtype(ctx, DType.FLOAT32))
+    return _random(ctx, kind, ctx.input(0).shape, _dtype(ctx, ctx.input(0).dtype))
 
 
 @onnx_op("Bernoulli", since=15)

@@ -1,23 +1,94 @@
-"""Convolutions: plain, transposed, deformable, causal and integer; Col2Im as a transposed convolution."""
+"""Windows; convolutions: plain, transposed, deformable, causal and integer; Col2Im; pooling over windows and images."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace_function import Sym, coord
 from ...ir.graph import Value
+from ...ir.symbols import fixed
 from ...ops.conv import Conv, ConvTranspose, neutral_zeros
 from ...ops.grid_sample import GridSample
 from ...ops.integer_conv_matmul import BYTES, IntegerConv
+from ...ops.pool import Pool
 from ..op_registry import onnx_op
-from ..shared.conv_pool_windows import plain_window, split_pads, window_of
-from ..shared.quantization import minus_zero_point, nonzero_zero_point
 from ..walk.node_context import NodeContext, Result
 from .activation import swish_of
+from .affine_quantization import minus_zero_point, nonzero_zero_point
+
+
+@dataclass(frozen=True)
+class Window:
+    """Window, one number per spatial axis; pads: all begins, then all ends. auto: auto_pad chose the pads."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+    auto: bool = False
+
+    def extent(self, i: int) -> int:
+        """Return the number of elements that the window spans along axis `i`."""
+        return (self.kernel[i] - 1) * self.dilations[i] + 1
+
+
+def window_of(ctx: NodeContext, x: Value, kernel: Sequence[int], skips: bool = False) -> Window:
+    """Return the window of a convolution or pooling node over x[N,C,D...]; one number per spatial axis.
+
+    skips: auto_pad SAME centres windows smaller than the stride, so that elements at both ends are skipped. onnxruntime
+    does so for pooling only.
+    """
+    sizes = x.shape[2:]
+    window = plain_window(ctx, len(sizes), kernel)
+    auto = ctx.attr("auto_pad", "NOTSET") or "NOTSET"
+    if auto == "NOTSET":
+        return window
+    if auto == "VALID":
+        pads = (0,) * (2 * len(sizes))
+    elif auto in ("SAME_UPPER", "SAME_LOWER"):
+        totals = []
+        for i, (size, stride) in enumerate(zip(sizes, window.strides, strict=True)):
+            rest = fixed(size % stride) or stride  # input elements in the last window; pads are plain numbers
+            totals.append(window.extent(i) - rest)
+        if not skips:
+            totals = [max(0, t) for t in totals]
+        pads = split_pads(totals, more_at_end=auto == "SAME_UPPER", skips=skips)
+    else:
+        raise UnsupportedOpError(f"{ctx.label} has auto_pad '{auto}'; known are NOTSET, VALID, SAME_UPPER, SAME_LOWER")
+    return Window(window.kernel, window.strides, window.dilations, pads, auto=True)
+
+
+def plain_window(ctx: NodeContext, rank: int, kernel: Sequence[int]) -> Window:
+    """Return kernel, strides, dilations and explicit pads, with defaults."""
+    given = ctx.attr("kernel_shape", None)
+    if given is not None and tuple(given) != tuple(kernel):
+        raise ShapeError(f"{ctx.label} has kernel_shape {tuple(given)}, but weights of window {tuple(kernel)}")
+    fields = {
+        "kernel_shape": tuple(int(k) for k in kernel),
+        "strides": tuple(int(s) for s in ctx.attr("strides", (1,) * rank)),
+        "dilations": tuple(int(d) for d in ctx.attr("dilations", (1,) * rank)),
+        "pads": ctx.ints("pads", (0,) * (2 * rank)),
+    }
+    for name, value in fields.items():
+        expected = 2 * rank if name == "pads" else rank
+        if len(value) != expected:
+            raise ShapeError(f"{ctx.label} has {name} {value}, expected {expected} numbers for {rank} spatial axes")
+    return Window(fields["kernel_shape"], fields["strides"], fields["dilations"], fields["pads"])
+
+
+def split_pads(totals: Sequence[int], more_at_end: bool, skips: bool = False) -> tuple[int, ...]:
+    """Split padding totals into begins, then ends; `more_at_end` places the extra element of an odd total.
+
+    skips: halves of negative totals are rounded toward zero, as in onnxruntime's pooling, instead of down.
+    """
+    half = (lambda t: int(t / 2)) if skips else (lambda t: t // 2)
+    begins = [half(t if more_at_end else t + 1) for t in totals]
+    return (*begins, *(t - b for t, b in zip(totals, begins, strict=True)))
 
 
 @onnx_op("Conv", since=1)
@@ -113,11 +184,9 @@ def convolve_causally(ctx: NodeContext, x: Value, past: Value | None, dilation: 
 
     The next state is [B,C,(k - 1) * dilation]; the taps are input 1.
     """
-    w, kind = ctx.input(1), ctx.attr("activation", "none")
+    w, kind = ctx.input(1), ctx.choice("activation", "none", ("none", "", "silu", "swish"))
     if len(x.shape) != 3 or len(w.shape) != 3:
         raise ShapeError(f"{ctx.label} needs [batch, channels, length] and [channels, 1, k], got {x.type} and {w.type}")
-    if kind not in ("none", "", "silu", "swish"):
-        raise UnsupportedOpError(f"{ctx.label} has activation '{kind}'; known are none, silu and swish")
     keep = (w.shape[2] - 1) * dilation
     if past is None:
         past = ctx.full(0, x.dtype, (*x.shape[:2], keep))
@@ -170,9 +239,7 @@ def deform_conv(ctx: NodeContext) -> Result:
     columns = ctx.reshape(sampled, (n, groups, c // groups * taps, oh * ow))
     out = ctx.matmul(ctx.reshape(w, (groups, m // groups, c // groups * taps)), columns)
     out = ctx.reshape(out, (n, m, oh, ow))
-    if bias is None:
-        return out
-    return ctx.elementwise(lambda v, b: v + b, out, ctx.reshape(bias, (m, 1, 1)))
+    return ctx.plus(out, None if bias is None else ctx.reshape(bias, (m, 1, 1)))
 
 
 @onnx_op("ConvInteger", since=10)
@@ -204,3 +271,64 @@ def subtract_zero_point(ctx: NodeContext, v: Value, zero: Value | None, axis: in
     elif zero is not None and len(zero.shape) == 1:
         zero = ctx.along_axis(zero, axis, len(v.shape))
     return minus_zero_point(ctx, v, zero)
+
+
+# Pooling
+
+
+def pool(ctx: NodeContext, x: Value, kind: str, with_indices: bool = False) -> Result:
+    """Emit Pool of x[N,C,D...] by the node's attributes."""
+    kernel = ctx.attr("kernel_shape", None)
+    if kernel is None:
+        raise ShapeError(f"{ctx.label} has no kernel_shape")
+    p = ctx.attr("p", 2.0)
+    if kind == "lp" and (p < 1 or p != int(p)):
+        raise UnsupportedOpError(f"{ctx.label} has p={p}; integers from 1 on are supported")
+    window = window_of(ctx, x, kernel, skips=True)
+    pads, count_pads = window.pads, ctx.attr("count_include_pad", False)
+    if count_pads and ctx.version < 19 and not ctx.flag("ceil_mode"):
+        # These versions divide by the window size even if the window exceeds the padded input.
+        rank = len(window.kernel)
+        beyond = [max(0, window.extent(i) - x.shape[2 + i] - pads[i] - pads[rank + i]) for i in range(rank)]
+        if all(b < s for b, s in zip(beyond, window.strides, strict=True)):
+            pads = (*pads[:rank], *(p + b for p, b in zip(pads[rank:], beyond, strict=True)))
+    op = Pool(
+        kind=kind,
+        kernel=window.kernel,
+        ceil_mode=ctx.flag("ceil_mode"),
+        count_include_pad=count_pads,
+        p=int(p),
+        with_indices=with_indices,
+        storage_order=ctx.attr("storage_order", 0),
+        strides=window.strides,
+        pads=pads,
+        dilations=window.dilations,
+    )
+    return ctx.add_many(op, [x], 2) if with_indices else ctx.add(op, [x])
+
+
+@onnx_op("MaxPool", "AveragePool", "LpPool")
+def pool_(ctx: NodeContext) -> Result:
+    """Import a pooling: largest element, mean or p-norm of each window; MaxPool optionally gives flat positions too."""
+    kind = ctx.op_type.removesuffix("Pool").lower()
+    return pool(ctx, ctx.input(0), kind, with_indices=kind == "max" and ctx.uses_output(1))
+
+
+@onnx_op("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+def global_pool(ctx: NodeContext) -> Value:
+    """Import a global pooling: mean, maximum or p-norm over all spatial axes."""
+    x = ctx.input(0)
+    if len(x.shape) < 3:
+        raise ShapeError(f"{ctx.label} expects [N,C,D1,...], got {x.type}")
+    axes = range(2, len(x.shape))
+    if ctx.op_type == "GlobalLpPool":
+        return p_norm(ctx, x, ctx.attr("p", 2.0), axes)
+    return ctx.reduce(x, "max" if ctx.op_type == "GlobalMaxPool" else "mean", axes)
+
+
+def p_norm(ctx: NodeContext, x: Value, p: float, axes: Sequence[int]) -> Value:
+    """Return (sum |x|^p)^(1/p) over `axes`, dimensions kept."""
+    if p in (1, 2):
+        return ctx.reduce(x, "l1" if p == 1 else "l2", axes)
+    total = ctx.reduce(ctx.elementwise(lambda v: v.call("abs").call("pow", p), x), "sum", axes)
+    return ctx.elementwise(lambda v: v.call("pow", 1 / p), total)

@@ -20,19 +20,10 @@ LONGEST = 4096
 
 
 @onnx_op("DFT", since=17)
-def dft_axis_attribute(ctx: NodeContext) -> Result:
-    """Import DFT: discrete Fourier transform along the axis of an attribute."""
-    return _dft(ctx, ctx.attr("axis", 1))
-
-
-@onnx_op("DFT", since=20)
 def dft(ctx: NodeContext) -> Result:
-    """Import DFT: discrete Fourier transform along the axis of an input."""
-    return _dft(ctx, -2 if ctx.get(2) is None else int(ctx.const_scalar(2)))
-
-
-def _dft(ctx: NodeContext, axis: int) -> Result:
+    """Import DFT: discrete Fourier transform along an axis, an attribute before opset 20, then an input."""
     x = ctx.input(0)
+    axis = ctx.attr("axis", 1) if ctx.version < 20 else -2 if ctx.get(2) is None else int(ctx.const_scalar(2))
     inverse, onesided = ctx.attr("inverse", False), ctx.attr("onesided", False)
     rank = len(x.shape)
     if rank < 2 or x.shape[-1] not in (1, 2):
@@ -135,13 +126,3 @@ def stft(ctx: NodeContext) -> Result:
         window = ctx.pad_zeros(window, (before, length - window.shape[0] - before))
         framed = ctx.elementwise(lambda v, w: v * w, framed, ctx.reshape(window, (length, 1)))
     return transform(ctx, framed, length, False, ctx.attr("onesided", True))
-
-
-@onnx_op("ComplexMul", since=1, domain="com.microsoft")
-def complex_mul(ctx: NodeContext) -> Value:
-    """Import ComplexMul: product of complex numbers; the last axis holds real and imaginary part."""
-    a, b = ctx.input(0), ctx.input(1)
-    (ar, ai), (br, bi) = (tuple(ctx.slice_axis(v, len(v.shape) - 1, i, i + 1) for i in (0, 1)) for v in (a, b))
-    real = ctx.elementwise(lambda p, q, r, s: p * r - q * s, ar, ai, br, bi)
-    imaginary = ctx.elementwise(lambda p, q, r, s: p * s + q * r, ar, ai, br, bi)
-    return ctx.concat([real, imaginary], len(real.shape) - 1)

@@ -35,42 +35,17 @@ _COORDINATES = (
 )
 
 
-def _mode(ctx: NodeContext, default: str) -> str:
-    name = ctx.attr("mode", default)
-    if name not in _MODES:
-        raise UnsupportedOpError(f"{ctx.label} has mode '{name}'; known are {', '.join(_MODES)}")
-    return _MODES[name]
-
-
-@onnx_op("Upsample", since=1)
-def upsample_two_scales(ctx: NodeContext) -> Value:
-    """Import Upsample: height and width scaled by attributes (opset 1)."""
-    return _resize_asymmetric(ctx, (1.0, 1.0, ctx.attr("height_scale", 1.0), ctx.attr("width_scale", 1.0)))
-
-
-@onnx_op("Upsample", since=7)
-def upsample_attribute(ctx: NodeContext) -> Value:
-    """Import Upsample: every axis scaled by the attribute `scales`."""
-    return _resize_asymmetric(ctx, [float(s) for s in ctx.attr("scales", ())])
-
-
-@onnx_op("Upsample", since=9)
+@onnx_op("Upsample")
 @onnx_op("Resize", since=10)
-def resize_scales(ctx: NodeContext) -> Value:
-    """Import Upsample and Resize with scales as an input; positions are output / scale."""
-    return _resize_asymmetric(ctx, ctx.const_numbers(1))
-
-
-def _resize_asymmetric(ctx: NodeContext, scales: Sequence[float]) -> Value:
+def resize_asymmetric(ctx: NodeContext) -> Value:
+    """Import Upsample and the first Resize by scales: an input since opset 9; positions are output / scale."""
+    scales: Sequence[float] = ctx.const_numbers(1) if ctx.version >= 9 else ctx.attr("scales", ())
+    if ctx.version < 7:
+        scales = (1.0, 1.0, ctx.attr("height_scale", 1.0), ctx.attr("width_scale", 1.0))
     x = ctx.input(0)
-    _check_count(ctx, scales, x)
+    scales = _for_axes(ctx, scales, range(len(x.shape)))
     sizes = [_scaled(d, s) for d, s in zip(x.shape, scales, strict=True)]
     return emit_resize(ctx, sizes, scales, coordinate="asymmetric", nearest_mode=NEAREST_UNSPECIFIED)
-
-
-def _check_count(ctx: NodeContext, numbers: Sequence[float], x: Value) -> None:
-    if len(numbers) != len(x.shape):
-        raise ShapeError(f"{ctx.label} has {len(numbers)} scales or sizes for {x.type}")
 
 
 @onnx_op("Resize", since=11)
@@ -154,7 +129,7 @@ def emit_resize(
 ) -> Value:
     """Emit the Resize of input 0 to `sizes`, by the node's other attributes."""
     x = ctx.input(0)
-    mode = _mode(ctx, "nearest")
+    mode = _MODES[ctx.choice("mode", "nearest", _MODES)]
     if coordinate not in _COORDINATES:
         raise UnsupportedOpError(f"{ctx.label} has coordinate_transformation_mode '{coordinate}', which is unknown")
     # A scale that changes no size is the identity in other runtimes too.
@@ -186,13 +161,9 @@ def emit_resize(
 @onnx_op("GridSample", since=16)
 def grid_sample(ctx: NodeContext) -> Value:
     """Import GridSample: x at the positions of a grid in [-1, 1]."""
-    padding = ctx.attr("padding_mode", "zeros")
-    if padding not in ("zeros", "border", "reflection"):
-        raise UnsupportedOpError(f"{ctx.label} has padding_mode '{padding}'; known are zeros, border, reflection")
-    return ctx.add(
-        GridSample(mode=_mode(ctx, "linear"), padding=padding, align_corners=ctx.attr("align_corners", False)),
-        [ctx.input(0), ctx.input(1)],
-    )
+    padding = ctx.choice("padding_mode", "zeros", ("zeros", "border", "reflection"))
+    mode = _MODES[ctx.choice("mode", "linear", _MODES)]
+    return ctx.add(GridSample(mode, padding, ctx.attr("align_corners", False)), [ctx.input(0), ctx.input(1)])
 
 
 @onnx_op("AffineGrid", since=20)
@@ -214,14 +185,8 @@ def affine_grid(ctx: NodeContext) -> Value:
 def roi_align(ctx: NodeContext) -> Value:
     """Import RoiAlign: mean (or maximum) of bilinear samples in each bin of each region."""
     default = "half_pixel" if ctx.version >= 16 else "output_half_pixel"
-    coordinates = ctx.attr("coordinate_transformation_mode", default)
-    mode = ctx.attr("mode", "avg")
-    if coordinates not in ("half_pixel", "output_half_pixel"):
-        raise UnsupportedOpError(
-            f"{ctx.label} has coordinate_transformation_mode '{coordinates}'; known are half_pixel, output_half_pixel"
-        )
-    if mode not in ("avg", "max"):
-        raise UnsupportedOpError(f"{ctx.label} has mode '{mode}'; known are avg and max")
+    coordinates = ctx.choice("coordinate_transformation_mode", default, ("half_pixel", "output_half_pixel"))
+    mode = ctx.choice("mode", "avg", ("avg", "max"))
     op = RoiAlign(
         rows=ctx.attr("output_height", 1),
         columns=ctx.attr("output_width", 1),
@@ -241,3 +206,27 @@ def max_roi_pool(ctx: NodeContext) -> Value:
         raise ShapeError(f"{ctx.label} has pooled_shape {shape}; expected rows and columns")
     op = RoiPool(rows=shape[0], columns=shape[1], scale=ctx.attr("spatial_scale", 1.0))
     return ctx.add(op, [ctx.input(0), ctx.input(1)])
+
+
+# Of the first opsets: ONNX removed these operators, but old converted files contain them.
+
+
+@onnx_op("ImageScaler", since=1)
+def image_scaler(ctx: NodeContext) -> Value:
+    """Import ImageScaler: scale * x[N,C,H,W] + bias[C]."""
+    x, factor = ctx.input(0), ctx.attr("scale", 1.0)
+    bias = np.asarray(ctx.attr("bias", ()), x.dtype.np)
+    if len(x.shape) != 4 or bias.shape != (x.shape[1],):
+        raise ShapeError(f"{ctx.label} has {bias.size} biases for the channels of {x.type}")
+    return ctx.elementwise(lambda v, b: v * factor + b, x, ctx.constant(bias.reshape(-1, 1, 1)))
+
+
+@onnx_op("Crop", since=1)
+def crop(ctx: NodeContext) -> Value:
+    """Import Crop: x[N,C,H,W] without `border` (left, top, right, bottom), or `scale` pixels from the top left."""
+    x, size = ctx.input(0), ctx.ints("scale", ())
+    left, top, right, bottom = ctx.ints("border", (0, 0, 0, 0))
+    height, width = size or (x.shape[2] - top - bottom, x.shape[3] - left - right)
+    if min(left, top, height, width) < 0 or top + height > x.shape[2] or left + width > x.shape[3]:
+        raise ShapeError(f"{ctx.label} crops {height} by {width} from ({top}, {left}) of {x.type}")
+    return ctx.slice_axis(ctx.slice_axis(x, 2, top, top + height), 3, left, left + width)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...errors import ShapeError, UnsupportedOpError
+from ...errors import ShapeError
 from ...expr.trace_function import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
@@ -22,19 +22,17 @@ from ..walk.emitter import default_element
 from ..walk.graph_builder import CacheUpdate
 from ..walk.node_context import NodeContext, Result, Trimmed
 
-_REDUCTIONS = ("none", "add", "mul", "max", "min")
-
-
 # Reading
 
 
-@onnx_op("Gather", since=1)
-def gather_(ctx: NodeContext) -> Value:
-    """Import Gather: x at `indices` along one axis."""
-    x = ctx.input(0)
+@onnx_op("Gather")
+@onnx_op("GatherElements", since=11)
+def gather(ctx: NodeContext) -> Value:
+    """Import Gather, x at `indices` along one axis, and GatherElements, each element from its own position."""
+    x, indices = ctx.input(0), ctx.input(1)
     axis = ctx.axis_of(len(x.shape), 0)
     _check_positions(ctx, x, (axis,))
-    return ctx.gather(x, ctx.input(1), axis)
+    return ctx.gather(x, indices, axis) if ctx.op_type == "Gather" else ctx.add(GatherElements(axis=axis), [x, indices])
 
 
 def _check_positions(ctx: NodeContext, x: Value, axes: Sequence[int]) -> None:
@@ -65,15 +63,6 @@ def _check_vectors(ctx: NodeContext, x: Value, batch: int = 0) -> None:
     depth = ctx.input(1).shape[-1] if ctx.input(1).shape else 0
     if batch >= 0 and 0 < depth <= len(x.shape) - batch:
         _check_positions(ctx, x, range(batch, batch + depth))
-
-
-@onnx_op("GatherElements", since=11)
-def gather_elements(ctx: NodeContext) -> Value:
-    """Import GatherElements: each element from its own position along one axis."""
-    x = ctx.input(0)
-    axis = ctx.axis_of(len(x.shape), 0)
-    _check_positions(ctx, x, (axis,))
-    return ctx.add(GatherElements(axis=axis), [x, ctx.input(1)])
 
 
 @onnx_op("GatherND", since=11)
@@ -129,28 +118,18 @@ def reverse_sequence(ctx: NodeContext) -> Value:
 # Writing
 
 
-def _reduction(ctx: NodeContext) -> str:
-    kind = ctx.attr("reduction", "none")
-    if kind not in _REDUCTIONS:
-        raise UnsupportedOpError(f"{ctx.label} has reduction '{kind}'; known are {', '.join(_REDUCTIONS)}")
-    return kind
-
-
 @onnx_op("Scatter", since=9)
-@onnx_op("ScatterElements", since=11)
-def scatter_elements(ctx: NodeContext) -> Value:
-    """Import Scatter and ScatterElements: x with each update written (or added...) at its position along one axis."""
-    x = ctx.input(0)
+@onnx_op("ScatterElements", "ScatterND", since=11)
+def scatter(ctx: NodeContext) -> Value:
+    """Import Scatter, ScatterElements and ScatterND: x with updates written (or added...) at positions."""
+    x, reduction = ctx.input(0), ctx.choice("reduction", "none", ("none", "add", "mul", "max", "min"))
+    inputs = [x, ctx.input(1), ctx.input(2)]
+    if ctx.op_type == "ScatterND":
+        _check_vectors(ctx, x)
+        return ctx.add(ScatterND(reduction=reduction), inputs)
     axis = ctx.axis_of(len(x.shape), 0)
     _check_positions(ctx, x, (axis,))
-    return ctx.add(ScatterElements(axis=axis, reduction=_reduction(ctx)), [x, ctx.input(1), ctx.input(2)])
-
-
-@onnx_op("ScatterND", since=11)
-def scatter_nd(ctx: NodeContext) -> Value:
-    """Import ScatterND: x with slices written (or added...) at index vectors."""
-    _check_vectors(ctx, ctx.input(0))
-    return ctx.add(ScatterND(reduction=_reduction(ctx)), [ctx.input(0), ctx.input(1), ctx.input(2)])
+    return ctx.add(ScatterElements(axis=axis, reduction=reduction), inputs)
 
 
 @onnx_op("TensorScatter", since=24)
@@ -284,6 +263,7 @@ def non_max_suppression(ctx: NodeContext) -> Trimmed | Value:
 
 @onnx_op("NonZero", since=9)
 @onnx_op("Unique", since=11)
+@onnx_op("Unique", "BifurcationDetector", "DynamicTimeWarping", domain="com.microsoft")
 def data_dependent(ctx: NodeContext) -> Result:
-    """Import NonZero and Unique, whose output sizes depend on data."""
+    """Import an operator whose output sizes depend on data; it runs on the host."""
     return ctx.host()

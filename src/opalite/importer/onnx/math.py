@@ -92,7 +92,7 @@ def operands(ctx: NodeContext) -> tuple[Value, Value]:
     return a, b
 
 
-@onnx_op("Greater", since=1)
+@onnx_op("Greater")
 def greater(ctx: NodeContext) -> Value:
     """Import Greater: a > b."""
     a, b = operands(ctx)
@@ -105,32 +105,16 @@ def greater_or_equal(ctx: NodeContext) -> Value:
     return ctx.binary("le", ctx.input(1), ctx.input(0))
 
 
-def _present(ctx: NodeContext) -> list[Value]:
-    return [v for v in ctx.inputs if v is not None]
-
-
-@onnx_op("Sum", since=1)
-def sum_(ctx: NodeContext) -> Value:
-    """Import Sum: sum of any number of broadcast inputs."""
-    return ctx.chain("add", _present(ctx))
-
-
-@onnx_op("Max", since=1)
-def max_(ctx: NodeContext) -> Value:
-    """Import Max: largest of any number of broadcast inputs."""
-    return ctx.chain("max", _present(ctx))
-
-
-@onnx_op("Min", since=1)
-def min_(ctx: NodeContext) -> Value:
-    """Import Min: smallest of any number of broadcast inputs."""
-    return ctx.chain("min", _present(ctx))
+@onnx_op("Sum", "Max", "Min")
+def sum_or_extreme(ctx: NodeContext) -> Value:
+    """Import Sum, Max and Min: sum, largest or smallest of any number of broadcast inputs."""
+    return ctx.chain("add" if ctx.op_type == "Sum" else ctx.op_type.lower(), ctx.present)
 
 
 @onnx_op("Mean", since=1)
 def mean(ctx: NodeContext) -> Value:
     """Import Mean: mean of any number of broadcast inputs."""
-    values = _present(ctx)
+    values = ctx.present
     if len(values) > MAX_OPERANDS:
         total = ctx.chain("add", values)
         return ctx.elementwise(lambda x: x / len(values), total)
@@ -199,66 +183,41 @@ def is_inf(ctx: NodeContext) -> Value:
         infinite = x.call("isinf")
         if negative and positive:
             return infinite
-        return infinite.call("and", x < 0 if negative else x > 0)
+        return infinite.call("and", (x < 0 if negative else x > 0) if negative or positive else False)
 
-    x = ctx.input(0)
-    if not negative and not positive:
-        return ctx.elementwise(lambda v: v.call("isinf").call("and", False), x)
-    return ctx.elementwise(detect, x)
+    return ctx.elementwise(detect, ctx.input(0))
 
 
-@onnx_op("Clip", since=1)
-def clip_attributes(ctx: NodeContext) -> Value:
-    """Import Clip: min(max(x, lo), hi) with bounds as attributes."""
-    low, high = ctx.attr("min", None), ctx.attr("max", None)
-    return _clip(ctx, low, high)
-
-
-@onnx_op("Clip", since=11)
+@onnx_op("Clip")
 def clip(ctx: NodeContext) -> Value:
-    """Import Clip: min(max(x, lo), hi) with optional scalar inputs; if lo > hi the result is hi."""
-    bounds: list[float | Value | None] = []
-    for i in (1, 2):
-        known = ctx.maybe_const(i) if ctx.get(i) is not None else None
-        bounds.append(known.reshape(()).item() if known is not None else ctx.get(i))
-    return _clip(ctx, *bounds)
+    """Import Clip: min(max(x, lo), hi) with optional bounds, since opset 11 scalar inputs; if lo > hi, it is hi."""
+    if ctx.version < 11:
+        low, high = ctx.attr("min"), ctx.attr("max")
+    else:
+        known = [ctx.maybe_const(i) for i in (1, 2)]
+        low, high = (ctx.get(i) if k is None else k.reshape(()).item() for i, k in enumerate(known, 1))
 
-
-def _clip(ctx: NodeContext, low: float | Value | None, high: float | Value | None) -> Value:
-    x = ctx.input(0)
-    traced = [ctx.reshape(b, ()) for b in (low, high) if isinstance(b, Value)]
-
-    def clipped(v: Sym, *bounds: Sym) -> Sym:
-        rest = iter(bounds)
-        if low is not None:
-            v = v.call("max", next(rest) if isinstance(low, Value) else low)
-        if high is not None:
-            v = v.call("min", next(rest) if isinstance(high, Value) else high)
+    def clipped(v: Sym, least: Sym | None, most: Sym | None) -> Sym:
+        for fn, given, traced in (("max", low, least), ("min", high, most)):
+            if given is not None:
+                v = v.call(fn, given if traced is None else traced)
         return v
 
-    return ctx.elementwise(clipped, x, *traced)
+    bounds = (ctx.reshape(b, ()) if isinstance(b, Value) else None for b in (low, high))
+    return ctx.elementwise(clipped, ctx.input(0), *bounds)
 
 
 @onnx_op("CumSum", since=11)
-def cum_sum(ctx: NodeContext) -> Value:
-    """Import CumSum: running sum along an axis given as an input."""
-    return _cumulative(ctx, "sum")
-
-
 @onnx_op("CumProd", since=26)
-def cum_prod(ctx: NodeContext) -> Value:
-    """Import CumProd: running product along an axis given as an input."""
-    return _cumulative(ctx, "prod")
-
-
-def _cumulative(ctx: NodeContext, kind: str) -> Value:
+def cumulative(ctx: NodeContext) -> Value:
+    """Import CumSum and CumProd: running sum or product along an axis given as an input."""
     x = ctx.input(0)
     axis = int(ctx.const_scalar(1))
     if not -len(x.shape) <= axis < len(x.shape):
         raise ShapeError(f"axis {axis} is outside {x.type}")
     return ctx.add(
         Cumulative(
-            kind=kind,
+            kind="sum" if ctx.op_type == "CumSum" else "prod",
             axis=axis % len(x.shape),
             exclusive=ctx.attr("exclusive", False),
             reverse=ctx.attr("reverse", False),

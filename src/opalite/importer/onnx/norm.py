@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...errors import ShapeError
 from ...expr.trace_function import Sym, where
 from ...ir.dtype import DType
@@ -13,27 +15,21 @@ from ...ops.operator import normalize_axis
 from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
 from ..walk.node_context import NodeContext, Result
-from .pool import p_norm
+from .conv import p_norm
 
 
-@onnx_op("BatchNormalization", since=1)
-def batch_normalization_early(ctx: NodeContext) -> Result:
-    """Import BatchNormalization: before opset 14, several outputs mean training, which runs on the host."""
-    if any(ctx.uses_output(i) for i in range(1, ctx.n_outputs)):
-        return ctx.host()
-    return _normalize_by(ctx, ctx.input(3), ctx.input(4))
-
-
-@onnx_op("BatchNormalization", since=14)
+@onnx_op("BatchNormalization")
 def batch_normalization(ctx: NodeContext) -> Result:
-    """Import BatchNormalization: by running statistics; in training mode by those of the batch, and updates them."""
-    if not ctx.flag("training_mode"):
+    """Import BatchNormalization: by running statistics; in training mode by those of the batch, and updates them.
+
+    Before opset 14, several outputs mean training, which runs on the host.
+    """
+    if ctx.version < 14 and any(ctx.uses_output(i) for i in range(1, ctx.n_outputs)):
+        return ctx.host()
+    if ctx.version < 14 or not ctx.flag("training_mode"):
         return _normalize_by(ctx, ctx.input(3), ctx.input(4))
     x, momentum = ctx.input(0), ctx.attr("momentum", 0.9)
-    axes = [i for i in range(len(x.shape)) if i != 1]
-    mean = ctx.reduce(x, "mean", axes)
-    deviation = ctx.elementwise(lambda v, m: v - m, x, mean)
-    variance = ctx.reduce(ctx.elementwise(lambda d: d * d, deviation), "mean", axes)
+    mean, _, variance = _moments(ctx, x, [i for i in range(len(x.shape)) if i != 1])
     channels = (x.shape[1],)
     mean, variance = ctx.reshape(mean, channels), ctx.reshape(variance, channels)
 
@@ -72,6 +68,13 @@ def _scale_channels(ctx: NodeContext, x: Value, factor: Value, shift: Value) -> 
     return ctx.elementwise(lambda v, f, t: v * f + t, x, factor, shift)
 
 
+def _moments(ctx: NodeContext, x: Value, axes: Sequence[int]) -> tuple[Value, Value, Value]:
+    """Return mean, x - mean and variance over `axes`, dimensions kept."""
+    mean = ctx.reduce(x, "mean", axes)
+    deviation = ctx.elementwise(lambda v, m: v - m, x, mean)
+    return mean, deviation, ctx.reduce(ctx.elementwise(lambda d: d * d, deviation), "mean", axes)
+
+
 @onnx_op("InstanceNormalization", since=1)
 def instance_normalization(ctx: NodeContext) -> Value:
     """Import InstanceNormalization: mean 0 and variance 1 over the spatial axes, then scale and bias per channel."""
@@ -80,34 +83,25 @@ def instance_normalization(ctx: NodeContext) -> Value:
 
 
 @onnx_op("GroupNormalization", since=18)
-def group_normalization_by_group(ctx: NodeContext) -> Value:
-    """Import GroupNormalization: as since 21, but scale and bias have one element per group."""
-    channels, groups = ctx.input(0).shape[1], ctx.attr("num_groups", 1)
-
-    def spread(v: Value) -> Value:
-        wide = ctx.expand(ctx.reshape(v, (groups, 1)), (groups, channels // groups))
-        return ctx.reshape(wide, (channels,))
-
-    return _group(ctx, groups, spread(ctx.input(1)), spread(ctx.input(2)))
-
-
-@onnx_op("GroupNormalization", since=21)
 def group_normalization(ctx: NodeContext) -> Value:
-    """Import GroupNormalization: mean 0 and variance 1 over each group of channels, then scale and bias per channel."""
-    return _group(ctx, ctx.attr("num_groups", 1), ctx.input(1), ctx.input(2))
+    """Import GroupNormalization: mean 0 and variance 1 over each group of channels, then scale and bias per channel.
 
-
-def _group(ctx: NodeContext, groups: int, scale: Value, bias: Value) -> Value:
-    """Emit group normalisation; scale and bias have one element per channel, or one in total."""
-    x = ctx.input(0)
+    Before opset 21, scale and bias have one element per group.
+    """
+    x, groups = ctx.input(0), ctx.attr("num_groups", 1)
     if len(x.shape) < 2 or x.shape[1] % groups:
         raise ShapeError(f"{ctx.label} cannot divide the channels of {x.type} into {groups} groups")
-    epsilon, channels = ctx.attr("epsilon", 1e-5), (x.shape[1],)
-    scale, bias = (
-        ctx.expand(ctx.reshape(v, (1,)), channels) if v.type.count == 1 else ctx.reshape(v, channels)
-        for v in (scale, bias)
-    )
-    return ctx.add(Normalize(kind="group", num_groups=groups, epsilon=epsilon), [x, scale, bias])
+    channels = x.shape[1]
+
+    def by_channel(v: Value) -> Value:
+        if ctx.version < 21:
+            v = ctx.expand(ctx.reshape(v, (groups, 1)), (groups, channels // groups))
+        elif v.type.count == 1:
+            v = ctx.expand(ctx.reshape(v, (1,)), (channels,))
+        return ctx.reshape(v, (channels,))
+
+    op = Normalize(kind="group", num_groups=groups, epsilon=ctx.attr("epsilon", 1e-5))
+    return ctx.add(op, [x, by_channel(ctx.input(1)), by_channel(ctx.input(2))])
 
 
 @onnx_op("LayerNormalization", since=1)
@@ -136,7 +130,7 @@ def normalize_trailing(
     if scale is not None and (scale.dtype is not x.dtype or not within):
         y = ctx.add(Normalize(kind=kind, axis=axis, epsilon=epsilon), [x, None, None])
         y = ctx.elementwise(lambda v, s: v.cast(s.dtype) * s, y, scale)
-        y = y if bias is None else ctx.elementwise(lambda v, b: v + b, y, bias)
+        y = ctx.plus(y, bias)
         if len(y.shape) != len(x.shape) or any(a != b for a, b in zip(y.shape, x.shape, strict=True)):
             raise ShapeError(f"{ctx.label} has a scale {scale.type} or bias that does not broadcast to x {x.type}")
         return y
@@ -151,10 +145,7 @@ def _is_trailing(v: Value, x: Value, axis: int) -> bool:
 
 def layer_statistics(ctx: NodeContext, x: Value, axis: int, epsilon: float) -> tuple[Value, Value]:
     """Return mean and 1 / sqrt(variance + epsilon) over the axes from `axis` on, dimensions kept."""
-    axes = range(axis, len(x.shape))
-    mean = ctx.reduce(x, "mean", axes)
-    deviation = ctx.elementwise(lambda v, m: v - m, x, mean)
-    variance = ctx.reduce(ctx.elementwise(lambda d: d * d, deviation), "mean", axes)
+    mean, _, variance = _moments(ctx, x, range(axis, len(x.shape)))
     return mean, ctx.elementwise(lambda v: (v + epsilon).call("rsqrt"), variance)
 
 
@@ -176,15 +167,21 @@ def lp_normalization(ctx: NodeContext) -> Value:
     return ctx.elementwise(lambda v, n: where(n.eq(0), 0, v / n), x, norm)
 
 
-@onnx_op("MeanVarianceNormalization", since=9)
+@onnx_op("MeanVarianceNormalization")
 def mean_variance_normalization(ctx: NodeContext) -> Value:
-    """Import MeanVarianceNormalization: (x - mean) / (deviation + 1e-9) over axes, by default all but channels."""
+    """Import MeanVarianceNormalization: (x - mean) / (deviation + 1e-9) over axes, by default all but channels.
+
+    Before opset 9, attributes omit the division or include channels.
+    """
     x = ctx.input(0)
-    axes = [normalize_axis(a, len(x.shape)) for a in ctx.ints("axes", (0, 2, 3))]
-    mean = ctx.reduce(x, "mean", axes)
-    deviation = ctx.elementwise(lambda v, m: v - m, x, mean)
-    spread = ctx.reduce(ctx.elementwise(lambda d: d * d, deviation), "mean", axes)
-    return ctx.elementwise(lambda d, s: d / (s.call("sqrt") + 1e-9), deviation, spread)
+    if ctx.version < 9:
+        axes = [i for i in range(1, len(x.shape)) if i > 1 or ctx.attr("across_channels", 0)]
+    else:
+        axes = [normalize_axis(a, len(x.shape)) for a in ctx.ints("axes", (0, 2, 3))]
+    _, deviation, variance = _moments(ctx, x, axes)
+    if ctx.version < 9 and not ctx.attr("normalize_variance", 1):
+        return deviation
+    return ctx.elementwise(lambda d, s: d / (s.call("sqrt") + 1e-9), deviation, variance)
 
 
 @onnx_op("LRN", since=1)

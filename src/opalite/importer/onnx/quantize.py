@@ -18,8 +18,8 @@ from ...ops.affine_quantization import dequantized
 from ..microsoft.unfuse import channels_first, channels_last
 from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
-from ..shared.quantization import broadcast_parameter, nonzero_zero_point, quantize, requantize
 from ..walk.node_context import NodeContext, Result
+from .affine_quantization import broadcast_parameter, nonzero_zero_point, quantize, requantize
 from .cast import FLOAT8
 from .conv import integer_convolution
 from .matmul import by_row_or_column, integer_product
@@ -84,12 +84,12 @@ def dequantize_linear(ctx: NodeContext) -> Result:
         _, zero = broadcast_parameter(ctx, zero, x, axis, block)
     x, scale = broadcast_parameter(ctx, scale, x, axis, block)
 
-    def real(q: Sym, s: Sym, *z: Sym) -> Sym:
-        if z and q.dtype.is_float:
-            q, z = q - z[0], ()
-        return dequantized(q, s, z[0] if z else None).cast(dtype)
+    def real(q: Sym, s: Sym, z: Sym | None) -> Sym:
+        if z is not None and q.dtype.is_float:
+            q, z = q - z, None
+        return dequantized(q, s, z).cast(dtype)
 
-    y = ctx.reshape(ctx.elementwise(real, x, scale, *([zero] if zero is not None else [])), shape)
+    y = ctx.reshape(ctx.elementwise(real, x, scale, zero), shape)
     if y.data is not None and x.data is not None and scale.data is not None and x.shape == shape:
         y.quantized = QuantizedConstant(x.data, scale.data, None if zero is None else zero.data)
     return y

@@ -12,36 +12,17 @@ from ...ir.graph import Value
 from ...ops.recurrent import Recurrent
 from ..op_registry import onnx_op
 from ..walk.node_context import NodeContext
+from .activation import ACTIVATIONS
 
 _DEFAULTS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
 _PLAIN = ("Relu", "Tanh", "Sigmoid", "Softsign", "Softplus")
-_PARAMETERS: dict[str, tuple[float | None, float | None]] = {
-    "Affine": (1.0, 0.0),
-    "LeakyRelu": (0.01, None),
-    "ThresholdedRelu": (1.0, None),
-    "ScaledTanh": (1.0, 1.0),
-    "HardSigmoid": (0.2, 0.5),
-    "Elu": (1.0, None),
-}
-"""Default alpha and beta of activations with parameters."""
+_WITH_PARAMETERS = ("Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu")
 
 
-@onnx_op("LSTM", since=1)
-def lstm(ctx: NodeContext) -> Sequence[Value]:
-    """Import LSTM: long short-term memory, gates in the order i, o, f, c."""
-    return recurrent(ctx, "lstm")
-
-
-@onnx_op("GRU", since=1)
-def gru(ctx: NodeContext) -> Sequence[Value]:
-    """Import GRU: gated recurrent unit, gates in the order z, r, h."""
-    return recurrent(ctx, "gru")
-
-
-@onnx_op("RNN", since=1)
-def rnn(ctx: NodeContext) -> Sequence[Value]:
-    """Import RNN: one layer h = f(W x + R h + b)."""
-    return recurrent(ctx, "rnn")
+@onnx_op("LSTM", "GRU", "RNN")
+def recurrent_layer(ctx: NodeContext) -> Sequence[Value]:
+    """Import LSTM (gates in the order i, o, f, c), GRU (z, r, h) and RNN, which is h = f(W x + R h + b)."""
+    return recurrent(ctx, ctx.op_type.lower())
 
 
 def recurrent(
@@ -53,9 +34,7 @@ def recurrent(
     """
     x, w, r = rounded or (ctx.input(0), ctx.input(1), ctx.input(2))
     batch_first = ctx.attr("layout", False)
-    direction = ctx.attr("direction", "forward")
-    if direction not in ("forward", "reverse", "bidirectional"):
-        raise UnsupportedOpError(f"{ctx.label} has direction '{direction}'; known are forward, reverse, bidirectional")
+    direction = ctx.choice("direction", "forward", ("forward", "reverse", "bidirectional"))
     hidden = r.shape[-1]
     if int(ctx.attr("hidden_size", hidden)) != hidden:
         raise ShapeError(f"{ctx.label} has hidden_size {ctx.attr('hidden_size')}, but recurrent weights {r.type}")
@@ -113,15 +92,15 @@ def _activations(
     alphas: list[float | None] = []
     betas: list[float | None] = []
     for name in names:
-        alpha, beta = _PARAMETERS.get(name, (None, None))
-        alphas.append(None if alpha is None else float(next(given_alphas, alpha)))
-        betas.append(None if beta is None else float(next(given_betas, beta)))
+        defaults = ACTIVATIONS[name][1] if name in _WITH_PARAMETERS else {}
+        alphas.append(float(next(given_alphas, defaults["alpha"])) if "alpha" in defaults else None)
+        betas.append(float(next(given_betas, defaults["beta"])) if "beta" in defaults else None)
     return names, tuple(alphas), tuple(betas)
 
 
 def _canonical_name(ctx: NodeContext, name: str) -> str:
     """Return the activation's name as spelled by ONNX; models use any case."""
-    for known in (*_PLAIN, *_PARAMETERS):
+    for known in (*_PLAIN, *_WITH_PARAMETERS):
         if known.lower() == name.lower():
             return known
     raise UnsupportedOpError(f"{ctx.label} has the activation '{name}', which recurrent layers do not know")

@@ -1,13 +1,15 @@
-"""Reductions over axes, positions of extremes, and the k largest elements."""
+"""Reductions over axes, positions of extremes, the k largest elements, and loss functions over classes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ...errors import ShapeError
+from ...expr.trace_function import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.symbols import int_or_symbolic
+from ...ops.gather import GatherElements
 from ...ops.operator import normalize_axis
 from ...ops.reduce import ArgReduce, Reduce
 from ...ops.topk import TopK
@@ -81,44 +83,68 @@ def _work_dtype(dtype: DType, kind: str) -> DType:
     return DType.FLOAT32 if kind in _REAL_KINDS and not dtype.is_float else dtype
 
 
-def _register_arg(op_type: str, kind: str) -> None:
-    @onnx_op(op_type, since=1)
-    def convert(ctx: NodeContext) -> Value:
-        x = ctx.input(0)
-        axis = ctx.axis_of(len(x.shape), 0)
-        if not x.shape:  # onnxruntime accepts a scalar
-            return ctx.scalar(0, DType.INT64)
-        return ctx.add(
-            ArgReduce(
-                kind=kind,
-                axis=axis,
-                keepdims=ctx.flag("keepdims", True),
-                select_last=ctx.attr("select_last_index", False),
-            ),
-            [x],
-        )
-
-
-_register_arg("ArgMax", "max")
-_register_arg("ArgMin", "min")
-
-
-@onnx_op("TopK", since=1)
-def top_k_attribute(ctx: NodeContext) -> Sequence[Value]:
-    """Import TopK: the k largest elements, sorted; k is an attribute."""
-    return _top_k(ctx, ctx.attr("k", 0))
-
-
-@onnx_op("TopK", since=10)
-def top_k(ctx: NodeContext) -> Sequence[Value]:
-    """Import TopK: the k largest or smallest elements; k is an input."""
-    return _top_k(ctx, int_or_symbolic(ctx.const_scalar(1)))
-
-
-def _top_k(ctx: NodeContext, k: int) -> Sequence[Value]:
+@onnx_op("ArgMax", "ArgMin")
+def arg_reduce(ctx: NodeContext) -> Value:
+    """Import ArgMax and ArgMin: position of the largest or smallest element along an axis."""
     x = ctx.input(0)
+    kind, axis = ctx.op_type.removeprefix("Arg").lower(), ctx.axis_of(len(x.shape), 0)
+    if not x.shape:  # onnxruntime accepts a scalar
+        return ctx.scalar(0, DType.INT64)
+    return ctx.add(ArgReduce(kind, axis, ctx.flag("keepdims", True), ctx.attr("select_last_index", False)), [x])
+
+
+@onnx_op("TopK")
+def top_k(ctx: NodeContext) -> Sequence[Value]:
+    """Import TopK: the k largest or smallest elements; k is an attribute before opset 10, then an input."""
+    x, k = ctx.input(0), ctx.attr("k", 0) if ctx.version < 10 else int_or_symbolic(ctx.const_scalar(1))
     axis = ctx.axis_of(len(x.shape), -1)
     if not 0 <= k <= x.shape[axis]:
         raise ShapeError(f"{ctx.label} asks for the top {k} of axis {axis}, but x is {x.type}")
     op = TopK(k=k, axis=axis, largest=ctx.flag("largest", True), sorted=ctx.flag("sorted", True))
     return ctx.add_many(op, [x], 2)
+
+
+# Losses over classes
+
+
+@onnx_op("NegativeLogLikelihoodLoss", since=12)
+def negative_log_likelihood_loss(ctx: NodeContext) -> Value:
+    """Import NegativeLogLikelihoodLoss: -weight[target] * x[n, target[n]], optionally summed or averaged by weight."""
+    return _loss(ctx, ctx.input(0))
+
+
+@onnx_op("SoftmaxCrossEntropyLoss", since=12)
+def softmax_cross_entropy_loss(ctx: NodeContext) -> Sequence[Value]:
+    """Import SoftmaxCrossEntropyLoss: negative log-likelihood of log(softmax(scores)), which is the second output."""
+    logs = ctx.softmax(ctx.input(0), 1, log=True)
+    return [_loss(ctx, logs), logs][: ctx.n_outputs]
+
+
+def _loss(ctx: NodeContext, logs: Value) -> Value:
+    target, weight = ctx.input(1), ctx.get(2)
+    reduction = ctx.choice("reduction", "mean", ("none", "sum", "mean"))
+    if len(logs.shape) < 2 or target.shape != (logs.shape[0], *logs.shape[2:]):
+        raise ShapeError(f"{ctx.label} needs targets of the shape of scores without classes, got {target.type}")
+    ignored = ctx.attr("ignore_index", None)
+    classes = logs.shape[1]
+    place = ctx.elementwise(lambda t: t.cast(DType.INT64).call("max", 0).call("min", classes - 1), target)
+    picked = ctx.squeeze(ctx.add(GatherElements(axis=1), [logs, ctx.unsqueeze(place, (1,))]), (1,))
+    if weight is None and ignored is None:
+        loss = ctx.elementwise(lambda v: -v, picked)
+        return _reduce_all(ctx, loss, reduction) if reduction != "none" else loss
+    share = ctx.gather(weight, place, 0) if weight is not None else ctx.scalar(1, logs)
+
+    def counted(w: Sym, t: Sym) -> Sym:
+        return w if ignored is None else where(t.eq(int(ignored)), 0, w)
+
+    share = ctx.elementwise(counted, share, target)
+    loss = ctx.elementwise(lambda v, w: -v * w, picked, share)
+    if reduction == "none":
+        return loss
+    if reduction == "sum":
+        return _reduce_all(ctx, loss, "sum")
+    return ctx.elementwise(lambda a, b: a / b, _reduce_all(ctx, loss, "sum"), _reduce_all(ctx, share, "sum"))
+
+
+def _reduce_all(ctx: NodeContext, v: Value, kind: str) -> Value:
+    return ctx.reduce(v, kind, range(len(v.shape)), keepdims=False)

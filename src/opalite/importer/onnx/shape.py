@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ShapeError, UnsupportedOpError
+from ...errors import ShapeError
 from ...ir.graph import Value
 from ...ir.symbols import always_equal, is_symbolic, symbolic_max
 from ...ops.data_movement import Concat, Pad, Slice
@@ -24,20 +24,10 @@ END_BOUND = 2**31 - 1
 # Views
 
 
-@onnx_op("Reshape", since=1)
-def reshape_attribute(ctx: NodeContext) -> Value:
-    """Import Reshape: with the shape as an attribute."""
-    return _reshape(ctx, ctx.ints("shape", ()))
-
-
-@onnx_op("Reshape", since=5)
+@onnx_op("Reshape")
 def reshape(ctx: NodeContext) -> Value:
-    """Import Reshape: 0 keeps a dimension (unless allowzero), -1 is inferred."""
-    return _reshape(ctx, ctx.const_ints(1))
-
-
-def _reshape(ctx: NodeContext, wanted: Sequence[int]) -> Value:
-    x = ctx.input(0)
+    """Import Reshape: 0 keeps a dimension (unless allowzero), -1 is inferred; the shape is an input since opset 5."""
+    x, wanted = ctx.input(0), ctx.ints("shape", ()) if ctx.version < 5 else ctx.const_ints(1)
     dims = list(wanted)
     if not ctx.flag("allowzero"):
         for i, d in enumerate(dims):
@@ -104,7 +94,7 @@ def concat(ctx: NodeContext) -> Value:
     As in onnxruntime, an empty input may have any shape: it adds its size along the axis to that of the first nonempty
     input, or of the first input.
     """
-    values = [v for v in ctx.inputs if v is not None]
+    values = ctx.present
     if not values:
         raise ShapeError(f"{ctx.label} has no inputs")
     if len({v.dtype for v in values}) == 1 and len({_other_sizes(v, ctx.attr("axis", 1)) for v in values}) > 1:
@@ -149,27 +139,14 @@ def _even_sizes(ctx: NodeContext, size: int) -> tuple[int, ...]:
     return tuple(max(0, min(chunk, size - i * chunk)) for i in range(pieces))
 
 
-@onnx_op("Slice", since=1)
-def slice_attributes(ctx: NodeContext) -> Value:
-    """Import Slice: x[starts:ends] along axes, all as attributes."""
-    starts, ends = ctx.ints("starts", ()), ctx.ints("ends", ())
-    return _slice(ctx, starts, ends, ctx.ints("axes", range(len(starts))), (1,) * len(starts))
-
-
-@onnx_op("Slice", since=10)
+@onnx_op("Slice")
 def slice_(ctx: NodeContext) -> Value:
-    """Import Slice: x[starts:ends:steps] along axes, all as inputs; bounds are clamped as in NumPy."""
-    starts, ends = ctx.const_ints(1), ctx.const_ints(2)
-    axes = ctx.const_ints(3) if ctx.get(3) is not None else tuple(range(len(starts)))
-    steps = ctx.const_ints(4) if ctx.get(4) is not None else (1,) * len(starts)
-    return _slice(ctx, starts, ends, axes, steps)
-
-
-def _slice(
-    ctx: NodeContext, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]
-) -> Value:
-    x = ctx.input(0)
-    rank = len(x.shape)
+    """Import Slice: x[starts:ends:steps] along axes, attributes before opset 10; bounds are clamped as in NumPy."""
+    x, rank = ctx.input(0), len(ctx.input(0).shape)
+    starts, ends = (ctx.ints(n, ()) if ctx.version < 10 else ctx.const_ints(i) for i, n in ((1, "starts"), (2, "ends")))
+    axes, steps = ctx.ints_of("axes", 3, 10), ctx.ints_of("steps", 4, 10)
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise ShapeError(f"{ctx.label} has starts, ends, axes and steps of different lengths")
     begin, stride, size = [0] * rank, [1] * rank, list(x.shape)
@@ -202,23 +179,18 @@ def _slice_range(start: int, end: int, step: int, size: int) -> tuple[int, int, 
     return (first, step, count) if count > 0 else (0, step, 0)
 
 
-@onnx_op("Tile", since=1)
-def tile_axis(ctx: NodeContext) -> Value:
-    """Import Tile: copies along one axis; the number of copies and the axis are inputs."""
-    x = ctx.input(0)
-    axis = normalize_axis(int(ctx.const_scalar(2)), len(x.shape))
-    return _tile(ctx, [int(ctx.const_scalar(1)) if i == axis else 1 for i in range(len(x.shape))])
-
-
-@onnx_op("Tile", since=6)
+@onnx_op("Tile")
 def tile(ctx: NodeContext) -> Value:
-    """Import Tile: copies along every axis."""
-    return _tile(ctx, ctx.const_ints(1))
+    """Import Tile: copies along every axis, before opset 6 along one, which is an input.
 
-
-def _tile(ctx: NodeContext, repeats: Sequence[int]) -> Value:
-    """Tile by a broadcast: each tiled axis becomes two, [repeats, size]."""
+    Each tiled axis becomes two by a broadcast, [repeats, size].
+    """
     x = ctx.input(0)
+    if ctx.version < 6:
+        axis, count = normalize_axis(int(ctx.const_scalar(2)), len(x.shape)), int(ctx.const_scalar(1))
+        repeats = tuple(count if i == axis else 1 for i in range(len(x.shape)))
+    else:
+        repeats = ctx.const_ints(1)
     if len(repeats) != len(x.shape):
         raise ShapeError(f"{ctx.label} has repeats {tuple(repeats)} for {x.type}")
     if any(r < 0 for r in repeats):
@@ -238,9 +210,6 @@ def _tile(ctx: NodeContext, repeats: Sequence[int]) -> Value:
 def expand_(ctx: NodeContext) -> Value:
     """Import Expand: broadcasts x and the shape against each other."""
     return ctx.expand(ctx.input(0), ctx.const_ints(1))
-
-
-_PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
 
 @onnx_op("Pad", since=1)
@@ -263,9 +232,7 @@ def pad(ctx: NodeContext) -> Value:
 
 def _pad(ctx: NodeContext, pads: Sequence[int], axes: Sequence[int], value: Any) -> Value:
     x = ctx.input(0)
-    rank, mode = len(x.shape), ctx.attr("mode", "constant")
-    if mode not in _PAD_MODES:
-        raise UnsupportedOpError(f"{ctx.label} has padding mode '{mode}'; known are {', '.join(_PAD_MODES)}")
+    rank, mode = len(x.shape), ctx.choice("mode", "constant", ("constant", "reflect", "edge", "wrap"))
     if len(pads) != 2 * len(axes):
         raise ShapeError(f"{ctx.label} has {len(pads)} pads for {len(axes)} axes")
     begin, end = [0] * rank, [0] * rank

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 
 import onnx
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from ...errors import OptionError
-from ...ir.model_edits import ModelEdits
-from .argmax_output import add_argmax_outputs
+from ...ir.model_edits import ModelEdits, argmax_name, max_name
 from .decode import Array, elem_dtype
-from .last_token_logits import keep_last_position
-from .subgraphs import nested_nodes
+from .graphdef import read_opsets
 
 _log = logging.getLogger(__name__)
 W = TypeVar("W")
@@ -177,3 +175,82 @@ def _inline_files(proto: Any, files: Mapping[str, bytes]) -> None:
             tensor.raw_data = contents[start : start + length]
             tensor.data_location = onnx.TensorProto.DEFAULT
             del tensor.external_data[:]
+
+
+# Outputs for text generation: logits reduced to the last position, and argmax outputs for greedy decoding
+
+
+_log = logging.getLogger(__name__)
+_SINCE = 11
+"""First opset in which Gather accepts negative indices."""
+
+
+def keep_last_position(proto: Any, names: Iterable[str]) -> None:
+    """Reduce the named outputs [batch, positions, ...] to the last position: [batch, 1, ...].
+
+    Outputs that the model lacks, of unknown rank, or with one position stay unchanged.
+    """
+    opset = read_opsets(proto.opset_import).get("", 0)
+    for name in dict.fromkeys(names):
+        output = next((o for o in proto.graph.output if o.name == name), None)
+        maker = next((n for n in proto.graph.node if name in n.output), None)
+        if output is None or maker is None or opset < _SINCE:
+            _log.info("the model has no output '%s' to take the last position of", name)
+            continue
+        dims = output.type.tensor_type.shape.dim
+        if len(dims) > 1 and dims[1].dim_value != 1:
+            _keep_last(proto.graph, name)
+            dims[1].dim_value = 1
+
+
+def _keep_last(graph: Any, name: str) -> None:
+    """Rename value `name`, and give its old name to the last position."""
+    whole, index = f"{name}/all positions", f"{name}/last position"
+    for node in graph.node:
+        for names in (node.output, *(n.input for n in (node, *nested_nodes(node)))):
+            names[:] = [whole if n == name else n for n in names]
+    graph.initializer.append(numpy_helper.from_array(np.array([-1]), index))
+    graph.node.append(helper.make_node("Gather", [whole, index], [name], name=f"{name}/last", axis=1))
+
+
+def nested_nodes(node: Any) -> Iterator[Any]:
+    """Yield all nodes of a node's subgraphs, recursively."""
+    for attribute in node.attribute:
+        graphs = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
+        for graph in graphs:
+            for inner in graph.node:
+                yield inner
+                yield from nested_nodes(inner)
+
+
+_ARGMAX_SINCE = 13
+"""First opset in which ArgMax accepts every floating-point type."""
+
+
+def add_argmax_outputs(proto: Any, names: Iterable[str]) -> None:
+    """Add, for each named output [batch, positions, n], argmax and maximum of its last position, [batch, 1] each.
+
+    The new outputs are NAME/argmax (int64) and NAME/max. Outputs that the model lacks, or without three axes or
+    a declared type, are skipped.
+    """
+    opset = read_opsets(proto.opset_import).get("", 0)
+    for name in dict.fromkeys(names):
+        output = next((o for o in proto.graph.output if o.name == name), None)
+        found = None if output is None else output.type.tensor_type
+        if found is None or opset < _ARGMAX_SINCE or len(found.shape.dim) != 3 or not found.elem_type:
+            _log.info("the model has no output '%s' of three axes to give the largest number of", name)
+            continue
+        _add_argmax(proto.graph, name, found)
+
+
+def _add_argmax(graph: Any, name: str, logits: Any) -> None:
+    index, row = f"{name}/the last", f"{name}/last row"
+    token, top = argmax_name(name), max_name(name)
+    graph.initializer.append(numpy_helper.from_array(np.array(-1), index))
+    graph.node.append(helper.make_node("Gather", [name, index], [row], name=row, axis=1))
+    graph.node.append(helper.make_node("ArgMax", [row], [token], name=token, axis=-1, keepdims=1))
+    graph.node.append(helper.make_node("GatherElements", [row, token], [top], name=top, axis=-1))
+    for made, kind in ((token, TensorProto.INT64), (top, logits.elem_type)):
+        value = helper.make_tensor_value_info(made, kind, [None, 1])
+        value.type.tensor_type.shape.dim[0].CopyFrom(logits.shape.dim[0])
+        graph.output.append(value)

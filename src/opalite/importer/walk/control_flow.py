@@ -15,10 +15,9 @@ from ..proto.graphdef import GraphDef, NodeDef
 from .constant_evaluation import ancestors
 from .graph_walk import Control, GraphWalk
 from .internal_ops import internal_node
+from .loop_body_analysis import distance_power, shapes_depend_on
 from .loop_body_tasks import Body, LoopTask, MapTask, ScanPlan, ScanTask, shaped_as
-from .loop_counter_analysis import shapes_depend_on
 from .name_scopes import Item, make_item
-from .recognize_cdist import distance_power
 from .static_sequences import SEQUENCES
 from .symbolic_dims import STATIC_DIM, DimSpec, DynamicDim
 from .text_generation import GenerationTask, gather_inputs, gather_outputs

@@ -44,6 +44,16 @@ def positive_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     return found
 
 
+def _with_absent(fn: Callable[..., Sym], absent: Sequence[bool]) -> Callable[..., Sym]:
+    """Return `fn` as a function of the present operands only."""
+
+    def traced(*operands: Sym) -> Sym:
+        rest = iter(operands)
+        return fn(*(None if gone else next(rest) for gone in absent))
+
+    return traced
+
+
 class Emitter:
     """Appends operators that compute one ONNX node; name, op_type: of that node, out_name: of its first output."""
 
@@ -91,16 +101,19 @@ class Emitter:
             op, inputs, n_outputs=n_outputs, name=self.name, origin=self.op_type, out_name=self._out_name
         )
 
-    def elementwise(self, fn: Callable[..., Sym], *values: Value, shape: tuple[int, ...] | None = None) -> Value:
-        """Trace `fn` over Syms of the values' dtypes and emit it as one Elementwise.
+    def elementwise(self, fn: Callable[..., Sym], *values: Value | None, shape: tuple[int, ...] | None = None) -> Value:
+        """Trace `fn` over Syms of the values' dtypes (None for an absent value) and emit it as one Elementwise.
 
         Numbers in `fn` that depend on sizes become one-element operands.
         """
+        present = [v for v in values if v is not None]
+        if len(present) < len(values):
+            fn = _with_absent(fn, [v is None for v in values])
         if not self._builder.trace.symbols:
-            return self.elementwise_expr(trace(fn, *(v.dtype for v in values)), *values, shape=shape)
-        expr, sizes = trace_with_sizes(fn, *(v.dtype for v in values))
+            return self.elementwise_expr(trace(fn, *(v.dtype for v in present)), *present, shape=shape)
+        expr, sizes = trace_with_sizes(fn, *(v.dtype for v in present))
         operands = [self.shape_tensor([number], dtype, ()) for number, dtype in sizes]
-        return self.elementwise_expr(expr, *values, *operands, shape=shape)
+        return self.elementwise_expr(expr, *present, *operands, shape=shape)
 
     def elementwise_expr(self, expr: Expr, *values: Value, shape: tuple[int, ...] | None = None) -> Value:
         """Emit `expr` over broadcast `values`; `shape` is given if the output is larger than their broadcast."""
@@ -232,9 +245,13 @@ class Emitter:
         """Apply an Expr function of two arguments to broadcast values of equal dtype."""
         return self.elementwise_expr(call(fn, a.dtype, b.dtype), a, b)
 
-    def chain(self, fn: str, values: Sequence[Value]) -> Value:
-        """Emit fn(fn(v0, v1), v2)... over any number of values."""
-        result, rest = values[0], list(values[1:])
+    def plus(self, a: Value, b: Value | None) -> Value:
+        """Return a + b, or `a` if b is absent."""
+        return a if b is None else self.elementwise(lambda x, y: x + y, a, b)
+
+    def chain(self, fn: str, values: Sequence[Value | None]) -> Value:
+        """Emit fn(fn(v0, v1), v2)... over any number of values; absent ones are skipped."""
+        result, *rest = (v for v in values if v is not None)
         while rest:
             now, rest = rest[: MAX_OPERANDS - 1], rest[MAX_OPERANDS - 1 :]
 

@@ -29,8 +29,7 @@ from .internal_ops import internal_node
 from .name_scopes import ROOT, Item, Scope, make_item
 from .node_context import NeedValue, NodeContext, Trimmed
 from .segments import Stage
-from .symbolic_dims import InputSignature
-from .values import as_array
+from .symbolic_dims import InputSignature, as_array
 
 Array = np.ndarray[Any, Any]
 Results = Sequence[Value | Trimmed | None]

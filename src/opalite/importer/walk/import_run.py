@@ -13,7 +13,7 @@ from .host_tasks import Runner, Task
 from .import_segment import select_segment
 from .model_importer import ModelImporter
 from .segments import GraphOutput, PassThrough, Segment, Stage, first_stage
-from .values import ContentsNeededError, as_array
+from .symbolic_dims import ContentsNeededError, as_array
 
 
 class ImportRun:

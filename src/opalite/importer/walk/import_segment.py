@@ -23,8 +23,16 @@ from .kv_cache_append import append_in_place
 from .name_scopes import Item
 from .segments import ExportSource, GraphOutput, PassThrough, Segment, SegmentTable, Stage, contents_key
 from .shape_dependent_inputs import ShapeDependentInputs
-from .symbolic_dims import ALL_STATIC, STATIC_DIM, DimSpec, DynamicDim, DynamicDims, InputSignature, may_hold_sizes
-from .values import as_array
+from .symbolic_dims import (
+    ALL_STATIC,
+    STATIC_DIM,
+    DimSpec,
+    DynamicDim,
+    DynamicDims,
+    InputSignature,
+    as_array,
+    may_hold_sizes,
+)
 
 
 def select_segment(

@@ -11,6 +11,7 @@ from ...errors import ShapeError
 from ...ir.graph import Value
 from ...ops.data_movement import Concat, Slice
 from ...ops.operator import normalize_axis
+from ...ops.pairwise_distance import PairwiseDistance
 from ..op_registry import onnx_op
 from ..proto.graphdef import DOMAIN, Attr, NodeDef
 from .node_context import NodeContext
@@ -75,6 +76,14 @@ def _rows(ctx: NodeContext, x: Value, axis: int, start: int, length: int) -> Val
     starts = tuple(start if i == axis else 0 for i in range(len(x.shape)))
     sizes = tuple(length if i == axis else d for i, d in enumerate(x.shape))
     return ctx.add(Slice(starts=starts, steps=(1,) * len(x.shape), sizes=sizes), [x])
+
+
+@onnx_op("Distances", domain=DOMAIN)
+def distances(ctx: NodeContext) -> Value:
+    """Import Distances: compute pairwise distances [M, N] of points x[N,F] and y[M,F]; attribute `power`."""
+    x, y = ctx.input(0), ctx.input(1)
+    found = ctx.add(PairwiseDistance(power=ctx.attr("power")), [x, ctx.transpose(y, (1, 0))])
+    return ctx.transpose(found, (1, 0))
 
 
 @onnx_op("Optional", since=15)

@@ -10,13 +10,13 @@ of rows depends on data is returned as `ctx.trimmed(padded, count)`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, overload
 
 from onnx import AttributeProto
 
-from ...errors import ShapeError
+from ...errors import ShapeError, UnsupportedOpError
 from ...ir.graph import Value
 from ...ir.symbols import int_or_symbolic
 from ...ir.tensor_type import TensorType
@@ -86,6 +86,11 @@ class NodeContext(Emitter):
         """Return input `i`, or None if it is absent."""
         return self.inputs[i] if i < len(self.inputs) else None
 
+    @property
+    def present(self) -> list[Value]:
+        """All inputs that are given."""
+        return [v for v in self.inputs if v is not None]
+
     def uses_output(self, i: int) -> bool:
         """Whether output `i` has a name and a reader."""
         return i < len(self.used) and self.used[i]
@@ -103,6 +108,13 @@ class NodeContext(Emitter):
         """
         found = self._node.attrs.get(name, default)
         return type(default)(found) if type(default) in (bool, int, float, str) else found
+
+    def choice(self, name: str, default: str, known: Iterable[str]) -> str:
+        """Return string attribute `name`; UnsupportedOpError unless it is one of `known`."""
+        found = self.attr(name, default)
+        if found not in known:
+            raise UnsupportedOpError(f"{self.label} has {name} '{found}'; known are {', '.join(filter(None, known))}")
+        return found
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return a 0-or-1 attribute as bool; other numbers count as 0, as in onnxruntime."""

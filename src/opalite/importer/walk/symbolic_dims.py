@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import ShapeError
 from ...ir.dtype import DType
 from ...ir.feeds import dtype_of, is_tensor
 from ...ir.growable_tensor import GrowableTensor
@@ -187,3 +188,21 @@ def may_hold_sizes(dtype: DType, shape: Sequence[int]) -> bool:
 
 ALL_STATIC = DynamicDims({}, frozenset(), automatic=False)
 """All dimensions are static."""
+
+
+# Incoming values: arrays, or types alone if a model is imported without data
+
+
+class ContentsNeededError(ShapeError):
+    """Shapes depend on contents, but only types were fed."""
+
+
+def as_array(name: str, value: Any) -> Array:
+    """Return the contents of a value as an array; ContentsNeededError if only its type was given."""
+    if isinstance(value, np.ndarray):
+        return value
+    if not hasattr(value, "__array__"):
+        raise ContentsNeededError(
+            f"shapes of the model depend on the contents of '{name}': give an array, not only its type"
+        )
+    return np.asarray(value)

@@ -11,7 +11,6 @@ they can. Sizes in an expression that is too long are fixed (`expression_limits`
 """
 
 from .compile_expressions import Numbers, compile_numbers
-from .explain_guards import conditions, fixed_sizes
 from .maybe_symbolic import (
     FUNCTIONS,
     always_equal,
@@ -25,12 +24,16 @@ from .maybe_symbolic import (
     is_symbolic,
     is_symbolic_float,
     is_symbolic_int,
+    may_be_less,
+    may_have_remainder,
     runs_along,
+    symbolic_max,
+    symbolic_min,
+    tile_at_most,
 )
-from .min_max import may_be_less, may_have_remainder, symbolic_max, symbolic_min, tile_at_most
 from .parse import read_expression
 from .substitute import Rehinted, Substituted, holds_symbols
-from .symbol_trace import Guard, Trace
+from .symbol_trace import Guard, Trace, conditions, fixed_sizes
 from .symbolic_float import SymbolicFloat, is_less
 from .symbolic_int import SymbolicInt, with_plain_sizes
 

@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 from .expression_limits import LONGEST
-from .polynomial import Bounds, Poly, add, constant, divide, split
-from .symbol_scope import SymbolScope
+from .polynomial import Bounds, Poly, SymbolScope, add, constant, divide, split
 
 
 def quotient_and_remainder(trace: SymbolScope, p: Poly, q: Poly) -> tuple[Any, Any]:

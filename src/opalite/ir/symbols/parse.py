@@ -8,8 +8,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .maybe_symbolic import as_float32
-from .min_max import symbolic_max, symbolic_min
+from .maybe_symbolic import as_float32, symbolic_max, symbolic_min
 from .symbol_trace import Trace
 
 _MOST_POWER = 64

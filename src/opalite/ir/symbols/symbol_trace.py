@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,11 +12,10 @@ from typing import Any
 
 from .compile_expressions import compile_numbers
 from .expression_limits import LONGEST, MOST_BITS, MOST_FACTORS, is_too_long, symbols_in
-from .floordiv_bounds import bounds_by_floordiv
 from .maybe_symbolic import FUNCTIONS
 from .polynomial import Bounds, Monomial, Poly
 from .symbolic_int import SymbolicInt
-from .value_bounds import KnownBounds
+from .value_bounds import KnownBounds, bounds_by_floordiv
 
 SYMBOLS_OWN = "symbols are at least 2"
 """Origin of the guards that each symbol implies."""
@@ -252,3 +252,37 @@ def _caller() -> str:
         return ""
     path = Path(frame.f_code.co_filename)
     return f"{path.parent.name}/{path.name}:{frame.f_lineno} {frame.f_code.co_name}"
+
+
+# Sentences for people about a trace's guards
+
+
+_SYMBOL = re.compile(r"\bs(\d+)\b")
+
+
+def fixed_sizes(trace: Trace) -> list[str]:
+    """A sentence for each fixed size: the size, and the node and line of code that fixed it."""
+    sentences: dict[int, str] = {}
+    for guard in trace.guards:
+        found = symbols_in(guard.text)
+        if guard.fixes and len(found) == 1:
+            (number,) = found
+            sentences.setdefault(
+                number, f"size {trace.symbols[number].hint} of {trace.names[number]} is fixed {_by(guard)}"
+            )
+    return [sentences[number] for number in sorted(sentences)]
+
+
+def conditions(trace: Trace) -> list[str]:
+    """A sentence for each other guard, with the sizes' names."""
+    found = []
+    for guard in trace.guards:
+        numbers = symbols_in(guard.text)
+        if not (guard.fixes and len(numbers) == 1) and guard.where != SYMBOLS_OWN:
+            text = _SYMBOL.sub(lambda m: f"[{trace.names[int(m[1])]}]", guard.text)
+            found.append(f"{text}, asked {_by(guard)}")
+    return found
+
+
+def _by(guard: Guard) -> str:
+    return f"by {guard.node} ({guard.where})" if guard.node else f"by {guard.where}"

@@ -3,15 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .numpy_ufuncs import call_ufunc
-from .polynomial import constant, multiply
-from .rational import Rational, combined, plain_ratio
-from .symbol_scope import SymbolScope
+from .polynomial import Rational, SymbolScope, combined, constant, multiply, plain_ratio
+
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "true_divide": operator.truediv,
+    "divide": operator.truediv,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+}
+
+
+def call_ufunc(
+    function: Any, method: str, inputs: Sequence[Any], options: Mapping[str, Any], fixed: Callable[[Any], Any]
+) -> Any:
+    """The result of `__array_ufunc__`; arrays and functions other than arithmetic get `fixed(x)` for each input."""
+    sign = _OPERATORS.get(function.__name__)
+    arrays = any(isinstance(x, np.ndarray) for x in inputs)
+    if sign is not None and method == "__call__" and not options and not arrays:
+        return sign(*(x.item() if isinstance(x, np.generic) else x for x in inputs))
+    return getattr(function, method)(*map(fixed, inputs), **options)
+
 
 _Step = tuple[str, Any, Any]
 """An arithmetic sign and its two operands."""
@@ -23,6 +49,22 @@ def _real_text(value: Any) -> str:
     if hasattr(value, "poly"):
         return f"({value.text})"
     return repr(float(value))
+
+
+def _arithmetic(sign: str, fn: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return the methods that compute self (sign) other, and other (sign) self."""
+
+    def forward(self: SymbolicFloat, other: Any) -> Any:
+        return self._with(other, sign, fn)
+
+    def backward(self: SymbolicFloat, other: Any) -> Any:
+        return self._with(other, sign, fn, True)
+
+    return forward, backward
+
+
+def _comparison(fn: Callable[[Any, Any], bool]) -> Callable[[SymbolicFloat, Any], bool]:
+    return lambda self, other: bool(fn(self.hint, _at_hand(other)))
 
 
 class SymbolicFloat:
@@ -99,17 +141,8 @@ class SymbolicFloat:
         found = self.__eq__(other)
         return found if found is NotImplemented else not found
 
-    def __lt__(self, other: Any) -> bool:
-        return bool(self.hint < _at_hand(other))
-
-    def __le__(self, other: Any) -> bool:
-        return bool(self.hint <= _at_hand(other))
-
-    def __gt__(self, other: Any) -> bool:
-        return bool(self.hint > _at_hand(other))
-
-    def __ge__(self, other: Any) -> bool:
-        return bool(self.hint >= _at_hand(other))
+    __lt__, __le__ = _comparison(operator.lt), _comparison(operator.le)
+    __gt__, __ge__ = _comparison(operator.gt), _comparison(operator.ge)
 
     def _with(self, other: Any, sign: str, fn: Callable[[Any, Any], Any], swap: bool = False) -> Any:
         if not isinstance(other, int | float) and not type(other).__name__.startswith(("float", "int", "uint")):
@@ -119,47 +152,13 @@ class SymbolicFloat:
         text = f"({_real_text(a)}{sign}{_real_text(b)})"
         return _made(self.trace, text, hint, (sign, a, b))
 
-    def __add__(self, other: Any) -> Any:
-        return self._with(other, "+", lambda a, b: a + b)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._with(other, "+", lambda a, b: a + b, True)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._with(other, "-", lambda a, b: a - b)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._with(other, "-", lambda a, b: a - b, True)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._with(other, "*", lambda a, b: a * b)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._with(other, "*", lambda a, b: a * b, True)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._with(other, "/", lambda a, b: a / b)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._with(other, "/", lambda a, b: a / b, True)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self._with(other, "//", lambda a, b: a // b)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self._with(other, "//", lambda a, b: a // b, True)
-
-    def __mod__(self, other: Any) -> Any:
-        return self._with(other, "%", lambda a, b: a % b)
-
-    def __rmod__(self, other: Any) -> Any:
-        return self._with(other, "%", lambda a, b: a % b, True)
-
-    def __pow__(self, other: Any) -> Any:
-        return self._with(other, "**", lambda a, b: a**b)
-
-    def __rpow__(self, other: Any) -> Any:
-        return self._with(other, "**", lambda a, b: a**b, True)
+    __add__, __radd__ = _arithmetic("+", operator.add)
+    __sub__, __rsub__ = _arithmetic("-", operator.sub)
+    __mul__, __rmul__ = _arithmetic("*", operator.mul)
+    __truediv__, __rtruediv__ = _arithmetic("/", operator.truediv)
+    __floordiv__, __rfloordiv__ = _arithmetic("//", operator.floordiv)
+    __mod__, __rmod__ = _arithmetic("%", operator.mod)
+    __pow__, __rpow__ = _arithmetic("**", operator.pow)
 
     def __neg__(self) -> Any:
         return _made(self.trace, f"(-{self.text})", -self.hint, ("*", self, -1.0))

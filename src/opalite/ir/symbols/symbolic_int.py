@@ -11,11 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from .floordiv_mod import quotient_and_remainder
-from .numpy_ufuncs import call_ufunc
-from .polynomial import Poly, add, constant, multiply
-from .rational import Rational
-from .symbol_scope import SymbolScope
-from .symbolic_float import SymbolicFloat
+from .polynomial import Poly, Rational, SymbolScope, add, constant, multiply
+from .symbolic_float import SymbolicFloat, call_ufunc
 
 _MESSAGE_FOLDERS = tuple(str(Path(__file__).parents[2] / name) + os.sep for name in ("ops", "importer"))
 """Folders in which text of sizes occurs in messages only; there str() gives the hint and records no guard."""

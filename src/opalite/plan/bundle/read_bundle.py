@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BundleError, ModelFormatError
-from ...ir.constants.content_hash import content_key
-from ...ir.constants.lazy_array import Array, LazyArray, mapped_part
+from ...ir.constants.lazy_array import Array, LazyArray, content_key, mapped_part
 from ...ir.constants.model_file import FilePart, ModelFile
 from ...ir.device.device_info import DeviceInfo
 from ..program import LazyList

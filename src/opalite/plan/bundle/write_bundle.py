@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BundleError
-from ...ir.constants.content_hash import ContentInfo, content_key
-from ...ir.constants.lazy_array import Array, LazyArray
+from ...ir.constants.lazy_array import Array, ContentInfo, LazyArray, content_key
 from ...ir.device.device_info import DeviceInfo
 from ..weights.checksum import byte_sum
 from ..weights.gather_only_weights import picked_slots

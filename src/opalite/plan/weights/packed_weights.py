@@ -1,7 +1,7 @@
 """Packed weights: constants in kernels' layouts, identified by source and packing, packed on use.
 
 A decoder's plans for prompts, single tokens and long prompts share weights. A packed weight that is already in host
-memory or on the device is found by key or contents (ir/constants/content_hash.py) and not packed again.
+memory or on the device is found by key or contents (ir/constants/lazy_array.py) and not packed again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.constants.content_hash import content_info
-from ...ir.constants.lazy_array import LARGE, Array, LazyArray, page_aligned, page_contiguous
+from ...ir.constants.lazy_array import LARGE, Array, LazyArray, content_info, page_aligned, page_contiguous
 from ...ir.graph import Value
 from ...kernels.launch import Weight
 from ...layout.insert_casts import stored_array

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...cl.queue.launch_sequence import LaunchSequence
 from ...cl.queue.prepared_launch import PreparedLaunch
-from ...ir.rng_key_args import KEY_ARGUMENTS
+from ...ir.rng_seed import KEY_ARGUMENTS
 from ...plan.program import LaunchStep, Program, ScalarArg
 
 

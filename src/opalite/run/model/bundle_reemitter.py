@@ -21,8 +21,7 @@ from ... import knobs
 from ...cache.cache_folder import cache_folder, discard, is_writable, trim, usable_folder
 from ...cache.cache_keys import digest
 from ...errors import BundleError
-from ...ir.constants.content_hash import content_key
-from ...ir.constants.lazy_array import LazyArray
+from ...ir.constants.lazy_array import LazyArray, content_key
 from ...ir.device.device_info import DeviceInfo
 from ...plan.bundle.bundle import Content, GraphText, Untrusted, programs_of
 from ...plan.bundle.json_codec import Encoder, decode, decode_graphs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dtype import DType
-from ...ir.model_metadata import ModelMetadata
+from ...ir.model_edits import ModelMetadata
 
 __all__ = ["ModelMetadata", "NodeArg"]
 

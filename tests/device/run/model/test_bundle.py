@@ -26,7 +26,7 @@ from onnx import TensorProto, helper, numpy_helper
 from opalite.cl.device.enumerate_devices import find_device
 from opalite.cl.runtime import Runtime
 from opalite.errors import BundleError, InputError, ModelFormatError, NoDeviceError, PlacementError
-from opalite.ir.constants.content_hash import content_key
+from opalite.ir.constants.lazy_array import content_key
 from opalite.ir.device.device_family import (
     BYTE_FOURS,
     BYTE_PAIRS,

@@ -14,7 +14,7 @@ from opalite.cl.memory.allocator import split_regions
 from opalite.cl.memory.buffer_pool import BufferPool
 from opalite.cl.memory.shared_weights import SharedWeight, WeightStore
 from opalite.cl.programs.build_parallelism import parallel_map
-from opalite.ir.constants.content_hash import PIECE, content_key
+from opalite.ir.constants.lazy_array import PIECE, content_key
 
 
 class Memory:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from opalite.cl.memory.shared_weights import SharedWeight, WeightStore
-from opalite.ir.constants.content_hash import content_key
-from opalite.ir.constants.lazy_array import LazyArray
+from opalite.ir.constants.lazy_array import LazyArray, content_key
 
 
 class Memory:

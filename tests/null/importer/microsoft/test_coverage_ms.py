@@ -9,7 +9,7 @@ import pytest
 
 from opalite.errors import UnsupportedOpError
 from opalite.importer import handled_ops
-from opalite.importer.proto.refused_ops import REFUSED
+from opalite.importer.proto.op_schemas import REFUSED
 from opalite.importer.walk.control_flow import CONTROL
 
 from ..oracles import MS, imported

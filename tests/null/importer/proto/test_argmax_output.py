@@ -1,4 +1,4 @@
-"""importer/proto/argmax_output.py: outputs with argmax and maximum of the logits."""
+"""importer/proto/apply_edits.py: outputs with argmax and maximum of the logits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""importer/proto/last_token_logits.py: an output is reduced to its last position, also with readers in subgraphs."""
+"""importer/proto/apply_edits.py: an output is reduced to its last position, also with readers in subgraphs."""
 
 from __future__ import annotations
 

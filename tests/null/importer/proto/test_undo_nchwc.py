@@ -14,8 +14,7 @@ import pytest
 import onnx
 from onnx import numpy_helper
 from opalite.errors import ModelFormatError
-from opalite.importer.proto.undo_nchwc import NCHWC
-from opalite.importer.proto.undo_nchwc_weights import Blocked, likelier_block
+from opalite.importer.proto.undo_nchwc import NCHWC, Blocked, likelier_block
 
 from ....helpers.numpy_session import NumpySession
 

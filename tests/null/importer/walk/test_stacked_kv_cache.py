@@ -1,4 +1,4 @@
-"""importer/walk/stacked_kv_cache.py: parts of one past followed by new rows, and graphs that only look alike."""
+"""importer/walk/kv_cache_append.py: parts of one past followed by new rows, and graphs that only look alike."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
-from opalite.importer.walk.stacked_kv_cache import unstack
+from opalite.importer.walk.kv_cache_append import unstack
 
 from ....helpers.compare_graphs import graphs_equal
 from ....helpers.graph_text import parse_graph, print_graph

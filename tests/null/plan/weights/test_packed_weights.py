@@ -12,8 +12,7 @@ import pytest
 
 import onnx
 from onnx import helper
-from opalite.ir.constants.content_hash import content_info, content_key
-from opalite.ir.constants.lazy_array import LARGE, LazyArray, converted, pin_all, reshaped
+from opalite.ir.constants.lazy_array import LARGE, LazyArray, content_info, content_key, converted, pin_all, reshaped
 from opalite.ir.device.device_info import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Value

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opalite.errors import BundleError
-from opalite.ir.constants.content_hash import content_key
+from opalite.ir.constants.lazy_array import content_key
 from opalite.plan.weights import weight_files
 from opalite.plan.weights.checksum import byte_sum
 from opalite.plan.weights.weight_files import WeightFiles

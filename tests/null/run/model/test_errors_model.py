@@ -21,7 +21,7 @@ from opalite.errors import (
     UnsupportedOpError,
 )
 from opalite.importer import ImportRun, load_model
-from opalite.importer.proto.tensor_pb_file import load_tensor_file
+from opalite.importer.proto.decode import load_tensor_file
 from opalite.ir.device.device_info import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.precision import Precision, PrecisionPolicy

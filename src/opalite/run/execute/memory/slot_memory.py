@@ -15,8 +15,7 @@ from ....cl.memory.shared_weights import SharedWeight
 from ....cl.memory.staging_buffer import StagingBuffer
 from ....cl.runtime import Runtime
 from ....errors import DeviceMemoryError
-from ....ir.constants.content_hash import ContentInfo
-from ....ir.constants.lazy_array import LazyArray
+from ....ir.constants.lazy_array import ContentInfo, LazyArray
 from ....ir.device.device_family import SLOW_SUB_BUFFERS
 from ....ir.dtype import DType
 from ....plan.program import DownloadStep, LaunchStep, Program, Slot, SlotArg, Step, Storage, UploadStep

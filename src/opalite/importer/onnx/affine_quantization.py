@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -62,12 +63,7 @@ def minus_zero_point(ctx: NodeContext, v: Value, zero: Value | None) -> Value:
 
 def quantize(ctx: NodeContext, x: Value, scale: Value, zero: Value | None, dtype: DType) -> Value:
     """Quantise x / scale to `dtype`, computed in float32."""
-    zero = nonzero_zero_point(zero)
-
-    def expression(v: Sym, s: Sym, *z: Sym) -> Sym:
-        return divided(v, s, z[0] if z else None, dtype)
-
-    return ctx.elementwise(expression, x, scale, *([zero] if zero is not None else []))
+    return ctx.elementwise(lambda v, s, z: divided(v, s, z, dtype), x, scale, nonzero_zero_point(zero))
 
 
 def quantized_elementwise(
@@ -79,23 +75,14 @@ def quantized_elementwise(
     dtype: DType,
 ) -> Value:
     """Apply fn to dequantised operands and quantise the result, in one expression."""
-    flat: list[Value] = []
-    layout: list[int] = []
-    zero = nonzero_zero_point(zero)
-    for q in operands:
-        known = nonzero_zero_point(q.zero)
-        flat += [q.value, q.scale, *([known] if known is not None else [])]
-        layout.append(3 if known is not None else 2)
+    flat = [v for q in operands for v in (q.value, q.scale, nonzero_zero_point(q.zero))]
 
-    def expression(*syms: Sym) -> Sym:
-        reals, at = [], 0
-        for n in layout:
-            part = syms[at : at + n]
-            reals.append(dequantized(part[0], part[1], part[2] if n == 3 else None))
-            at += n
-        return quantized(fn(*reals) / syms[at].cast(DType.FLOAT32), syms[at + 1] if zero is not None else None, dtype)
+    def expression(*syms: Any) -> Sym:
+        *parts, s, z = syms
+        reals = [dequantized(*parts[at : at + 3]) for at in range(0, len(parts), 3)]
+        return quantized(fn(*reals) / s.cast(DType.FLOAT32), z, dtype)
 
-    return ctx.elementwise(expression, *flat, scale, *([zero] if zero is not None else []))
+    return ctx.elementwise(expression, *flat, scale, nonzero_zero_point(zero))
 
 
 def requantize(
@@ -106,9 +93,8 @@ def requantize(
     for f in factors[1:]:
         factor = ctx.elementwise(lambda a, b: a * b.cast(DType.FLOAT32), factor, f)
     factor = ctx.elementwise(lambda a, s: a / s.cast(DType.FLOAT32), factor, scale)
-    zero = nonzero_zero_point(zero)
 
-    def expression(a: Sym, f: Sym, *z: Sym) -> Sym:
-        return quantized(a.cast(DType.FLOAT32) * f, z[0] if z else None, dtype)
+    def expression(a: Sym, f: Sym, z: Sym | None) -> Sym:
+        return quantized(a.cast(DType.FLOAT32) * f, z, dtype)
 
-    return ctx.elementwise(expression, acc, factor, *([zero] if zero is not None else []))
+    return ctx.elementwise(expression, acc, factor, nonzero_zero_point(zero))

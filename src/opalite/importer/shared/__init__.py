@@ -1,1 +1,0 @@
-"""Helpers that importer functions of several domains share."""
