@@ -15,10 +15,12 @@ from opalite.ir.graph import Node, Origin, Value
 from opalite.ir.place import FLAT, Place, Target
 from opalite.ir.tensor_type import TensorType
 from opalite.kernels.kernel import Binding, Kernel
-from opalite.kernels.launch_workgroups import launch_with_open_group, uneven_group
+from opalite.kernels.launch_workgroups import launch_with_open_group
 from opalite.kernels.weight_packing import pack_array, unpack_array
 from opalite.ops.operator import make_op
 from opalite.run.execute.single_node_executable import SingleNodeExecutable
+
+from .launch_sizes import uneven_group
 
 __all__ = ["make_node", "pack_array", "run_node", "time_node", "unpack_array"]
 

@@ -14,7 +14,7 @@ _MODULES = {
     "always_equal": (
         "opalite.layout.assign_layouts.",
         "opalite.plan.memory.buffer_aliasing.",
-        "opalite.kernels.data_movement.strided_copy_axes.",
+        "opalite.kernels.data_movement.strided_copy.",
         "opalite.kernels.data_movement.strided_copy.",
         "opalite.kernels.elementwise.broadcast_row_major.",
     ),

@@ -27,7 +27,7 @@ def result(outcome: str, text: str = "") -> dict[str, Any]:
 
 def test_cells_and_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     pocl, intel = IMPLEMENTATIONS[0], next(i for i in IMPLEMENTATIONS if i.name == "intel")
-    fault = Fault((pocl.name,), r"float32\[[bd]\]", "rounds upward", "dynamic_quantization_choice.py", r"^$")
+    fault = Fault((pocl.name,), r"float32\[[bd]\]", "rounds upward", "dynamic_quantized_matmul.py", r"^$")
     monkeypatch.setattr(matrix, "FAULTS", (fault,))
     results = {
         TEST.format("a"): result("passed"),

@@ -1,8 +1,7 @@
 """Measured costs of kernels: tables by device family, which kernels' estimates read through named fields.
 
 
-    cost_tables.py    the fields and units of each table: StagedTile, RegisterTile, SequentialSteps, ...
-    table_lookup.py   the row for a device, and the share of its peak that a kernel reaches
+    cost_tables.py    fields and units of each table: StagedTile, RegisterTile, ...; the row for a device
     any.toml          rows for every device; cpu.toml and gpu.toml override them
 
 A file named after a device family overrides those, and a file for its generation overrides that one (`adreno.toml`,
@@ -11,6 +10,6 @@ what, how) and `shown_by` (the command that shows or fits them). Without these i
 rank untuned kernels; `opalite tune` measures on the device itself.
 """
 
-from .table_lookup import Table, find_row, share_of_peak
+from .cost_tables import Table, find_row, share_of_peak
 
 __all__ = ["Table", "find_row", "share_of_peak"]

@@ -1,18 +1,98 @@
-"""Fields of the cost tables. Cycles are per compute unit; CPU times are in vector multiply-adds, two per cycle."""
+"""Cost tables: their fields, and the row for a device, each field from the most specific file that has it.
+
+Cycles are per compute unit; CPU times are in vector multiply-adds, two per cycle.
+"""
 
 from __future__ import annotations
 
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
 
 from ..ir.device.device_info import DeviceInfo
-from .table_lookup import Table
+
+_FOLDER = Path(__file__).parent
+_ORIGIN = ("measured", "shown_by")
+_T = TypeVar("_T", bound="Table")
+
+UNKNOWN_SHARE = 0.1
+"""Share of the peak of a kernel that no table names."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Named costs of one kind of kernel. The TOML table has the subclass's name in snake case."""
+
+    table: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        cls.table = re.sub(r"(?<!^)([A-Z])", r"_\1", cls.__name__).lower()
+
+    @classmethod
+    def of(cls, device: DeviceInfo) -> Self:
+        """The row for `device`."""
+        return find_row(cls, *_layer_key(device))
+
+    @classmethod
+    def named(cls, name: str, device: DeviceInfo) -> Self:
+        """The row `name` of a table with a row per kernel."""
+        return find_row(cls, *_layer_key(device), name)
+
+
+def share_of_peak(kernel: str, device: DeviceInfo) -> float:
+    """Share of the device's peak that an untuned run of `kernel` is assumed to reach."""
+    return float(_merged("share_of_peak", *_layer_key(device)).get(kernel, UNKNOWN_SHARE))
+
+
+_rows: dict[tuple[type[Table], str, str, str, str], Any] = {}
+
+
+def find_row(table: type[_T], kind: str, family: str, generation: str, name: str = "") -> _T:
+    """The row of `table` for devices of a kind (cpu or gpu), family and generation; cached."""
+    key = (table, kind, family, generation, name)
+    row: _T | None = _rows.get(key)
+    if row is None:
+        path = f"{table.table}.{name}" if name else table.table
+        row = _rows[key] = table(**_merged(path, kind, family, generation))
+    return row
+
+
+@cache
+def _merged(path: str, kind: str, family: str, generation: str) -> Mapping[str, Any]:
+    """The fields of a TOML table, each from the most specific file that has it, without `measured` and `shown_by`."""
+    fields: dict[str, Any] = {}
+    for _, layer in layers(kind, family, generation):
+        found: Any = layer
+        for part in path.split("."):
+            found = found.get(part, {})
+        fields |= {k: v for k, v in found.items() if k not in _ORIGIN}
+    return fields
+
+
+def layers(kind: str, family: str, generation: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(name, tables) of the files for a device, the most specific last."""
+    for name in ("any", kind, family, f"{family}-{generation}"):
+        if (tables := _read(name)) is not None:
+            yield name, tables
+
+
+@cache
+def _read(name: str) -> Mapping[str, Any] | None:
+    path = _FOLDER / f"{name}.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def _layer_key(device: DeviceInfo) -> tuple[str, str, str]:
+    return ("cpu" if device.is_cpu else "gpu"), device.family, device.generation
 
 
 @dataclass(frozen=True)
 class DirectTile(Table):
     """Matrix-unit tiles with operands loaded straight into registers (kernels/mma/mma_tile.py), in clock cycles."""
-
-    table = "direct_tile"
 
     multiply: float  # one pair of mma.m16n8k16
     load_rows: float  # loading 16 positions of a step in 8-byte pieces, with address arithmetic
@@ -30,8 +110,6 @@ class DirectTile(Table):
 class StagedTile(Table):
     """Matrix-unit tiles with operands staged in local memory (kernels/mma/staged_tile.py), in clock cycles."""
 
-    table = "staged_tile"
-
     multiply: float  # one pair of mma.m16n8k16
     local_bytes: float  # local memory bytes per cycle
     l2_bytes: float  # bytes a clock that the second level gives one multiprocessor
@@ -46,8 +124,6 @@ class StagedTile(Table):
 @dataclass(frozen=True)
 class WarpgroupTile(Table):
     """Tiles of Hopper's wgmma instructions (kernels/mma/wgmma_tile.py), in clock cycles."""
-
-    table = "warpgroup_tile"
 
     multiply: float  # one result's 32 terms
     l2_bytes: float  # bytes a clock that the second level gives one multiprocessor
@@ -71,8 +147,6 @@ class WarpgroupTile(Table):
 class MatrixUnits(Table):
     """Time of the better kind of matrix-unit kernel (kernels/mma/mma_cost.py)."""
 
-    table = "matrix_units"
-
     share: float  # share of the peak, which excludes matrix units
     overlap: float  # factor of the transfer time, so that ties go to kernels with the least arithmetic
     streamed: float  # likewise for few rows, whose plain kernels are bound by reading weights
@@ -82,8 +156,6 @@ class MatrixUnits(Table):
 @dataclass(frozen=True)
 class AttentionWalk(Table):
     """Time of a work-group's loop over the keys of a head on GPUs (kernels/attention/)."""
-
-    table = "attention_walk"
 
     turn_s: float  # from loading keys to accumulating their values
     blocks: float  # factor of that if keys and values go through local memory in blocks
@@ -95,8 +167,6 @@ class AttentionWalk(Table):
 class Unpacking(Table):
     """Conversion of low-bit numbers to floats (kernels/quantized/), in vector multiply-adds."""
 
-    table = "unpacking"
-
     in_registers: float  # per tile of rows
     in_cache: float  # once for many tiles, including writing and reading
 
@@ -104,8 +174,6 @@ class Unpacking(Table):
 @dataclass(frozen=True)
 class ByteDots(Table):
     """Products with int8 activations (kernels/quantized/dynamic_quantized_matmul.py), in float vector multiply-adds."""
-
-    table = "byte_dots"
 
     pairs: float  # cost of four products by two pairwise instructions, relative to one 4-way instruction
     finish: float  # converting and scaling the sums of a group
@@ -117,8 +185,6 @@ class ByteDots(Table):
 class IntegerPanels(Table):
     """Int8 matrix products on CPUs (kernels/integer/matmul_vnni.py), in float vector multiply-adds."""
 
-    table = "integer_panels"
-
     load: float  # loading a vector of words for all rows of a tile
     finish: float  # zero-point correction and store of a vector of sums
 
@@ -126,8 +192,6 @@ class IntegerPanels(Table):
 @dataclass(frozen=True)
 class IntegerTile(Table):
     """Int8 convolutions on CPUs (kernels/integer/conv_vnni.py), in VNNI instructions."""
-
-    table = "integer_tile"
 
     latency: float  # independent ones that keep a core busy
     load: float  # loading a filter vector, or broadcasting a word of x
@@ -140,8 +204,6 @@ class IntegerTile(Table):
 @dataclass(frozen=True)
 class IntegerDot(Table):
     """Int8 products by 4-way dot products (kernels/integer/dot4_common.py), in clock cycles."""
-
-    table = "integer_dot"
 
     instructions: float  # dot products per cycle and compute unit, counted by work-item
     waves: float  # 64-byte L1 cache accesses per cycle and compute unit
@@ -159,8 +221,6 @@ class IntegerDot(Table):
 class SplitConv(Table):
     """Split-k convolutions (kernels/conv/direct_split_k.py), in clock cycles."""
 
-    table = "split_conv"
-
     term: float  # latency of one channel block, a few blocks in flight
     weight: float  # additional latency per output block
     reduce: float  # reduction of partial sums
@@ -174,8 +234,6 @@ class SplitConv(Table):
 @dataclass(frozen=True)
 class SharedTile(Table):
     """Register tiles of plain multiply-adds with local memory (kernels/fma/tile_parameters.py), in clock cycles."""
-
-    table = "shared_tile"
 
     read: float  # a wave's read of vectors from local memory
     copy: float  # a wave's copy of vectors from global to local memory, with address arithmetic
@@ -197,8 +255,6 @@ class SharedTile(Table):
 class LocalMemory(Table):
     """Relative speed of matrix products with and without local memory tiles (kernels/matmul/)."""
 
-    table = "local_memory"
-
     repeated: float  # slowdown by redundant loads of adjacent work-items, which tiles would avoid
     through_memory: float  # slowdown of tiles if local memory is emulated in global memory
 
@@ -206,8 +262,6 @@ class LocalMemory(Table):
 @dataclass(frozen=True)
 class RegisterTile(Table):
     """Register tiles of channel-packed CPU convolutions (kernels/conv/register_tiles.py), in vector multiply-adds."""
-
-    table = "register_tile"
 
     latency: float  # independent ones that keep a core busy
     weight: float  # loading one weight vector from the L2 cache
@@ -226,8 +280,6 @@ class RegisterTile(Table):
 class RowTile(Table):
     """Row-major convolution vectorised along rows (kernels/conv/row_major_vectors.py), in vector multiply-adds."""
 
-    table = "row_tile"
-
     run: float  # exposed time of staging one run of input columns
     turn: float  # most of that per filter element
 
@@ -235,8 +287,6 @@ class RowTile(Table):
 @dataclass(frozen=True)
 class Winograd(Table):
     """Winograd convolution (kernels/conv/winograd.py)."""
-
-    table = "winograd"
 
     cache_speedup: float  # bandwidth of transformed tiles relative to memory, since they stay in a cache
     fetch_speedup: float  # bandwidth of prefetched filters relative to memory
@@ -246,8 +296,6 @@ class Winograd(Table):
 @dataclass(frozen=True)
 class Windows(Table):
     """Work-items that slide windows, and tensors in images."""
-
-    table = "windows"
 
     waiting: float  # remaining speed if work-items own whole sums and wait for memory
     texture_gain: float  # speed-up of images on devices whose texture cache buffers bypass
@@ -260,8 +308,6 @@ class Windows(Table):
 class SequentialSteps(Table):
     """Kernels whose work-items, or work-groups, run steps in sequence; one row per kernel."""
 
-    table = "sequential_steps"
-
     at_once: int  # sequences in flight per compute unit
     step_s: float  # seconds per step
 
@@ -273,8 +319,6 @@ class SequentialSteps(Table):
 @dataclass(frozen=True)
 class Movement(Table):
     """Costs of moved bytes relative to a plain copy."""
-
-    table = "movement"
 
     square: float  # factor of a tiled transpose
     partial_moments: float  # factor of a normalisation by partial moments

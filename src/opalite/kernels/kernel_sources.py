@@ -39,12 +39,6 @@ def program_parts(source: str, prelude: str = "") -> tuple[str, ...]:
     return head, f"{prelude}\n", f"{rest}\n", read_source(source)
 
 
-def prelude_guard(prelude: str) -> str:
-    """include/common.cl with the prelude between its types and its empty default epilogue."""
-    head, rest = _common()
-    return f"{head}{prelude}\n{rest}\n"
-
-
 @cache
 def _common() -> tuple[str, str]:
     """include/common.cl split at its default epilogue."""

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir.device.default_workgroups import size_grid
 from ..ir.device.device_info import DeviceInfo
 from .launch import Grid, Launch
 
 
-def size_launches(
-    launches: Sequence[Launch], device: DeviceInfo, group: Grid | None = None
-) -> list[tuple[Launch, Grid, Grid]]:
-    """(launch, global size, work-group size) of every nonempty launch; global sizes are rounded up to the group.
+def nonempty_launches(launches: Sequence[Launch], group: Grid | None = None) -> list[tuple[Launch, Grid | None]]:
+    """Nonempty launches with their work-group, None if undecided.
 
     A launch's own work-group takes precedence. `group` (from tuning) applies only if exactly one launch leaves its
-    work-group open. All others get the device's default.
+    work-group open.
     """
-    return [(launch, *size_grid(launch.grid, local, device)) for launch, local in nonempty_launches(launches, group)]
-
-
-def nonempty_launches(launches: Sequence[Launch], group: Grid | None = None) -> list[tuple[Launch, Grid | None]]:
-    """Nonempty launches with their work-group, None if undecided; arguments as in `size_launches`."""
     busy = [launch for launch in launches if all(launch.grid)]
     sole = launch_with_open_group(busy)
     fits = sole is not None and group is not None and len(group) == len(sole.grid)
@@ -32,16 +24,6 @@ def launch_with_open_group(launches: Sequence[Launch]) -> Launch | None:
     """The nonempty launch without a work-group of its own, if there is exactly one."""
     found = [launch for launch in launches if launch.group is None and all(launch.grid)]
     return found[0] if len(found) == 1 else None
-
-
-def uneven_group(grid: Grid, device: DeviceInfo) -> Grid:
-    """A small work-group that divides no axis of `grid`, if possible: tests use it to reveal missing bounds checks."""
-    left, group = device.max_work_group_size, []
-    for extent, limit in zip(grid, device.max_work_item_sizes, strict=False):
-        size = next((d for d in (3, 5, 7, 11, 13) if extent % d and d <= min(left, limit)), 1)
-        group.append(size)
-        left //= size
-    return tuple(group)
 
 
 def group_refusal(items: int, device: DeviceInfo) -> str | None:

@@ -1,17 +1,22 @@
-"""The launches of a kernel for a node, with the arithmetic type that the node's precision asks for."""
+"""The launches of a kernel for a node, in the arithmetic type of its precision, and drivers that miscompile some."""
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
+from functools import lru_cache
 
 from ..errors import KernelError
+from ..ir.device.device_family import SHARED_VALUES
 from ..ir.device.device_info import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ir.precision import Precision
 from .kernel import Kernel, Params, Problem
-from .kernel_sources import read_source
+from .kernel_sources import program_parts, read_source
 from .launch import STORAGE, Launch
+from .opencl_preprocessor import Preprocessed
 
 
 def launches_of(kernel: Kernel, p: Problem, params: Params) -> list[Launch]:
@@ -69,3 +74,28 @@ def _holds_half(launch: Launch, node: Node) -> bool:
     """Whether the launch may define ACC as half. Image kernels define no STORAGE: texel reads convert."""
     stored = launch.defines.get("STORAGE")
     return stored == STORAGE[DType.FLOAT16] or (stored is None and node.y.type.layout.is_image)
+
+
+_BARRIER = re.compile(r"\bbarrier\s*\(")
+
+
+def barrier_refusal(kernel: Kernel, p: Problem, params: Params) -> str | None:
+    """The reason why the driver may miscompile `kernel` with `params` for the placed node, or None."""
+    if SHARED_VALUES not in p.device.quirks:
+        return None
+    for launch in launches_of(kernel, p, params):
+        if math.prod(launch.group or (1,)) == 1:
+            continue
+        options = tuple((k, str(int(v) if isinstance(v, bool) else v)) for k, v in sorted(launch.defines.items()))
+        if _has_barrier(program_parts(launch.source or kernel.source, launch.prelude), options):
+            return "it uses barriers, across which this driver sometimes merges the private values of work-items"
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _has_barrier(parts: tuple[str, ...], options: tuple[tuple[str, str], ...]) -> bool:
+    """Whether the compiled branches of the program contain a barrier, directly or through a macro."""
+    try:
+        return Preprocessed(parts, dict(options)).find(_BARRIER) is not None
+    except ValueError:  # a preprocessor condition that cannot be evaluated
+        return any(_BARRIER.search(part) for part in parts)

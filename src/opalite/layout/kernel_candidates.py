@@ -14,11 +14,11 @@ from ..ir.graph import Node
 from ..ir.place import FLAT, IMAGE, Memory, packed
 from ..ir.shape_hints import hinted
 from ..ir.symbols import always_equal
-from ..kernels.barrier_quirk import barrier_refusal
 from ..kernels.equivalent_nodes import node_key
 from ..kernels.image.image_layout import image_refusal, is_same_image
 from ..kernels.kernel import Binding, Kernel, Problem, Tier, kernels_for
 from ..kernels.node_in_layouts import place_node
+from ..kernels.node_launches import barrier_refusal
 from ..ops.conv import Conv
 from ..ops.elementwise import PlaceCast
 from ..ops.operator import Cost

@@ -17,8 +17,8 @@ from typing import Any
 
 from ..ir.device.device_info import DeviceInfo
 from ..ir.graph import Node
-from ..kernels.barrier_quirk import barrier_refusal
 from ..kernels.kernel import Binding, Kernel, LaunchConfig
+from ..kernels.node_launches import barrier_refusal
 from .database_files import shipped_layers
 from .database_keys import binding_signature, device_signature, node_signature, other_units, size_distance, size_text
 from .export_json import from_json

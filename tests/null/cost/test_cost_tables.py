@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import opalite.kernels
-from opalite.cost import Table, cost_tables, find_row, share_of_peak, table_lookup
+from opalite.cost import Table, cost_tables, find_row, share_of_peak
 from opalite.ir.device.device_info import DeviceInfo
 from opalite.kernels import all_kernels
 
-FOLDER = Path(table_lookup.__file__).parent
+FOLDER = Path(cost_tables.__file__).parent
 KERNELS = Path(opalite.kernels.__file__).parent
 TABLES = [t for t in vars(cost_tables).values() if isinstance(t, type) and issubclass(t, Table) and t is not Table]
 WALKS = (
@@ -43,7 +43,7 @@ def named_tables(layer: Any, path: str = "") -> Iterator[tuple[str, dict[str, An
 
 
 def files() -> list[tuple[str, dict[str, Any]]]:
-    return [(p.stem, dict(table_lookup._read(p.stem) or {})) for p in sorted(FOLDER.glob("*.toml"))]
+    return [(p.stem, dict(cost_tables._read(p.stem) or {})) for p in sorted(FOLDER.glob("*.toml"))]
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
@@ -89,9 +89,9 @@ def test_the_closest_layer_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (tmp_path / path.name).write_text(path.read_text())
     (tmp_path / "adreno.toml").write_text("[row_tile]\nrun = 2.0\n[share_of_peak]\nConvPacked = 0.25\n")
     (tmp_path / "adreno-6xx.toml").write_text("[row_tile]\nrun = 3.0\n")
-    monkeypatch.setattr(table_lookup, "_FOLDER", tmp_path)
-    monkeypatch.setattr(table_lookup, "_rows", {})
-    for cached in (table_lookup._read, table_lookup._merged):
+    monkeypatch.setattr(cost_tables, "_FOLDER", tmp_path)
+    monkeypatch.setattr(cost_tables, "_rows", {})
+    for cached in (cost_tables._read, cost_tables._merged):
         cached.cache_clear()
     try:
         turn = find_row(cost_tables.RowTile, "gpu", "mali", "").turn
@@ -100,12 +100,12 @@ def test_the_closest_layer_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert share_of_peak("ConvPacked", DeviceInfo(family="adreno")) == 0.25
         assert share_of_peak("ConvDirect", DeviceInfo(family="adreno")) == 0.01
     finally:
-        for cached in (table_lookup._read, table_lookup._merged):
+        for cached in (cost_tables._read, cost_tables._merged):
             cached.cache_clear()
 
 
 def test_a_kernel_that_no_table_names_has_a_share() -> None:
-    assert share_of_peak("NobodyMeasuredThis", DeviceInfo()) == table_lookup.UNKNOWN_SHARE
+    assert share_of_peak("NobodyMeasuredThis", DeviceInfo()) == cost_tables.UNKNOWN_SHARE
 
 
 def test_kernels_hold_no_costs_of_their_own() -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from opalite.kernels.kernel_signature import Parameter, find_signature
+from opalite.kernels.lower_arguments import Parameter, find_signature
 from opalite.kernels.opencl_preprocessor import Preprocessed
 
 KERNEL = re.compile(r"kernel void \w+\(")

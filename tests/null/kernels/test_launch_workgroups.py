@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from opalite.ir import DeviceInfo
 from opalite.ir.device.default_workgroups import default_group
-from opalite.kernels.launch_workgroups import halving, uneven_group
+from opalite.kernels.launch_workgroups import halving
 from opalite.tune.workgroup_candidates import (
     Alignment,
     Limits,
@@ -25,6 +25,8 @@ from opalite.tune.workgroup_candidates import (
     fast_conv,
     paddle,
 )
+
+from ...helpers.launch_sizes import uneven_group
 
 BIG = Limits(256, (256, 256, 256))
 TINY = Limits(1, (1, 1, 1))

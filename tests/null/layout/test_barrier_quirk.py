@@ -9,10 +9,9 @@ import numpy as np
 
 from opalite.ir.device.device_family import SHARED_VALUES
 from opalite.ir.place import Memory
-from opalite.kernels.barrier_quirk import barrier_refusal
 from opalite.kernels.kernel import kernels_for
 from opalite.kernels.node_in_layouts import place_node
-from opalite.kernels.node_launches import launches_of
+from opalite.kernels.node_launches import barrier_refusal, launches_of
 from opalite.layout.kernel_candidates import find_options
 
 from ...helpers.kernel_nodes import samples

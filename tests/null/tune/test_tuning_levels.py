@@ -11,13 +11,14 @@ import pytest
 from opalite.errors import InputError
 from opalite.ir import DeviceInfo, Graph
 from opalite.ir.device.default_workgroups import default_group
-from opalite.kernels.launch_workgroups import launch_with_open_group, size_launches
+from opalite.kernels.launch_workgroups import launch_with_open_group
 from opalite.tune.tuning_database import TuningDatabase
 from opalite.tune.tuning_levels import BUDGETS, KernelCandidate, Level, Trial, make_trials
 from opalite.tune.tuning_lookup import Lookup
 from opalite.tune.workgroup_candidates import Limits, default, fast, fast_conv, paddle
 
 from ...helpers.graphs import GraphMaker
+from ...helpers.launch_sizes import size_launches
 from ...helpers.tuning import CPU, candidates_of, conv_graph, fixture_device
 
 SEARCHED = (Level.FAST, Level.NORMAL, Level.WIDE, Level.EXHAUSTIVE)

@@ -13,7 +13,7 @@ import pytest
 from opalite.cl.queue.event_times import LaunchTimes
 from opalite.ir import DeviceInfo, Graph
 from opalite.plan.planner import Planned, PlanOptions, Prepared, prepare
-from opalite.tune import device_timer, tuned_planning
+from opalite.tune import measure_candidates, tuned_planning
 from opalite.tune.measure_candidates import difference
 from opalite.tune.tuner import Tuner
 from opalite.tune.tuning_database import TuningDatabase
@@ -136,18 +136,20 @@ def test_mali_waits_for_every_eighth_event(device: str, waits: list[int], monkey
     waited: list[int] = []
     numbers = iter(range(1000))
     launch = SimpleNamespace(enqueue=lambda queue: FakeEvent(next(numbers), waited))
-    monkeypatch.setattr(device_timer, "read_times", lambda e, name: LaunchTimes(0, 0, 0, 1e-3 + 1e-6 * e.number))
+    monkeypatch.setattr(measure_candidates, "read_times", lambda e, name: LaunchTimes(0, 0, 0, 1e-3 + 1e-6 * e.number))
     launches: Any = [launch]
-    least, _ = device_timer._timed_runs(launches, None, fixture_device(device), 20, no_time)
+    least, _ = measure_candidates._timed_runs(launches, None, fixture_device(device), 20, no_time)
     assert waited == waits
     assert least == pytest.approx(1e-3)
 
 
 def test_several_launches_count_with_the_gaps_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
     launch = SimpleNamespace(enqueue=lambda queue: FakeEvent(0, []))
-    monkeypatch.setattr(device_timer, "read_times", lambda e, name: LaunchTimes(0, 0, 0, 1e-3))
+    monkeypatch.setattr(measure_candidates, "read_times", lambda e, name: LaunchTimes(0, 0, 0, 1e-3))
     launches: Any = [launch] * 3
-    assert device_timer.time_launches(launches, None, CPU, clock=no_time) == pytest.approx(3e-3 + 2 * CPU.launch_s)
+    assert measure_candidates.time_launches(launches, None, CPU, clock=no_time) == pytest.approx(
+        3e-3 + 2 * CPU.launch_s
+    )
 
 
 def test_outputs_are_compared_by_type() -> None:

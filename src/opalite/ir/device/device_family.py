@@ -22,7 +22,7 @@ NO_ASSEMBLY = "no_assembly"  # inline assembly in a kernel ends the process that
 SERIAL_BUILDS = "serial_builds"  # two threads that build programs at once end the process (Oclgrind)
 FRAGILE_COMPILER = "fragile_compiler"  # some programs end the process that compiles them (PoCL 5 and 6)
 SOFTWARE = "software"  # software rendering at 1 % of the CPU's speed (llvmpipe); a warning is printed
-# Private variables of work-items are sometimes shared across barriers (PoCL 5, 6): kernels/barrier_quirk.py
+# Private variables of work-items are sometimes shared across barriers (PoCL 5, 6): kernels/node_launches.py
 SHARED_VALUES = "shared_values"
 SHORT_LOOPS = "short_loops"  # loops end after 65,535 iterations (llvmpipe of Mesa 22.3): layout/loop_trip_count.py
 SHALLOW_FLOW = "shallow_flow"  # 80 nested branches, such as a switch's cases, crash or do nothing (llvmpipe)

@@ -10,8 +10,7 @@ from ...ir.place import Layout
 from ...ops.append import Append, DequantizeRows
 from ..kernel import Bindings, Kernel, Params, Problem, flat_binding, register
 from ..launch import ELEMENT, STORAGE, Args, Launch, ceil_div
-from .strided_copy import StridedCopy, copy_launch
-from .strided_copy_axes import Copy, row_major
+from .strided_copy import Copy, StridedCopy, copy_launch, row_major
 
 
 def _narrowing(p: Problem) -> str | None:

@@ -12,7 +12,7 @@ from ...ops.data_movement import Pad
 from ..codegen.vector_types import Vec
 from ..kernel import Binding, Bindings, Kernel, Params, Problem, flat_binding, register
 from ..launch import ELEMENT, Args, Launch, ceil_div
-from .strided_copy_axes import MAX_AXES, accesses, row_major
+from .strided_copy import MAX_AXES, accesses, row_major
 
 MODES = {"constant": 0, "reflect": 1, "edge": 2, "wrap": 3}
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}

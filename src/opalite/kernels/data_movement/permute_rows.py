@@ -10,7 +10,7 @@ from ...ops.permute_rows import PermuteRows, moved_shape, table_of
 from ..codegen.vector_types import Vec
 from ..kernel import Kernel, Params, Problem, register
 from ..launch import ELEMENT, Args, Launch, PerShapeTable, Table, ceil_div
-from .strided_copy_axes import accesses
+from .strided_copy import accesses
 
 _WORDS = ((16, Vec("uint", 4)), (8, Vec("uint", 2)), (4, Vec("uint", 1)), (2, Vec("ushort", 1)), (1, Vec("uchar", 1)))
 """Types by their size in bytes; rows are aligned to the first that divides them."""

@@ -15,8 +15,7 @@ from ..codegen.vector_types import Vec
 from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
 from ..launch import ELEMENT, Args, Defines, Launch, ceil_div
 from ..launch_workgroups import group_refusal
-from .strided_copy import transpose_copy
-from .strided_copy_axes import MAX_AXES, Copy, accesses
+from .strided_copy import MAX_AXES, Copy, accesses, transpose_copy
 
 _THIN = 8  # most elements of a short axis
 _LEAST = 4  # shorter axes fill too little of a square tile

@@ -14,7 +14,7 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node, Value
 from ...ir.tensor_type import Shape
 from ...ops.conv import Conv, ConvTranspose
-from ..data_movement.strided_copy_axes import row_major
+from ..data_movement.strided_copy import row_major
 from ..filter_window import Triple, Window, WindowProblem, window_refusal
 from ..kernel import Params, register
 from ..launch import Arg, Args, Array, Launch, Scratch, Weight, ceil_div

@@ -17,8 +17,7 @@ from ...ir.symbols import always_equal
 from ...ops.data_movement import Pad
 from ...ops.resize import Resize
 from ..data_movement.pad import MODES, merged_axes
-from ..data_movement.strided_copy import ConcatCopy, SliceCopy, StridedCopy, TransposeCopy
-from ..data_movement.strided_copy_axes import Copy, row_major
+from ..data_movement.strided_copy import ConcatCopy, Copy, SliceCopy, StridedCopy, TransposeCopy, row_major
 from ..kernel import Params, Problem, register
 from ..launch import Args, Launch, Scratch, ceil_div
 from .generic_kernel import Build, GenericKernel, vector_defines

@@ -15,8 +15,8 @@ from ..integer.matmul_vnni import PanelArgs, panels_binding, panels_refusal
 from ..kernel import Bindings, Params, Problem, register
 from ..launch import Args, Launch, Scratch, Weight, ceil_div
 from ..matmul.matmul_problem import MatmulProblem
-from ..quantized.dynamic_quantization_choice import activation_quantization_refusal, scale_group, sum_length
 from ..quantized.pack_low_bit import packed_args, packed_binding, packing_refusal, panel_width, panels_of, to_panels
+from ..quantized.quantized_matmul_cpu import activation_quantization_refusal, scale_group, sum_length
 from .generic_kernel import INT_MAX, Build, GenericKernel, storage_of, vector_defines
 
 ROWS = 4  # constants of generic_quantized_matmul.cl and generic_int8_matmul.cl

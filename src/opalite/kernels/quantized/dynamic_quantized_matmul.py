@@ -12,9 +12,17 @@ from ..codegen.epilogue import rows_epilogue
 from ..kernel import Params, register
 from ..launch import STORAGE, Arg, Args, Defines, Launch, Scratch, ceil_div
 from ..matmul.matmul_problem import MatmulProblem
-from .dynamic_quantization_choice import scale_group, sum_length
 from .pack_low_bit import VECTORS, packed_args, panel_width, panels_of
-from .quantized_matmul_cpu import GROUP, TILES, QuantizedMatmulKernel, balanced_rows, most_rows, tile_rows
+from .quantized_matmul_cpu import (
+    GROUP,
+    TILES,
+    QuantizedMatmulKernel,
+    balanced_rows,
+    most_rows,
+    scale_group,
+    sum_length,
+    tile_rows,
+)
 
 _DOTS = {"": 0, "pairs": 1, "fours": 2}
 

@@ -22,7 +22,7 @@ from opalite.kernels.codegen.epilogue import (
     packed_epilogue,
     rows_epilogue,
 )
-from opalite.kernels.kernel_sources import option_text, prelude_guard
+from opalite.kernels.kernel_sources import option_text, program_parts
 from opalite.kernels.launch import STORAGE, Weight
 from opalite.ops.elementwise import Elementwise
 from opalite.ops.matmul import MatMul
@@ -123,7 +123,8 @@ def run(
         else:
             args.append(np.int32(a) if isinstance(a, int) else a)
     options = option_text({"PACK": pack, "STORAGE": STORAGE[t.storage]})
-    program = rt.build(prelude_guard(made.prelude) + body, options, entry)
+    common = program_parts("include/common.cl", made.prelude)[:-1]
+    program = rt.build("".join((*common, body)), options, entry)
     rt.prepare(program, entry, args, grid).enqueue(rt.queue)
     rt.finish()
     out = np.empty(t.layout.storage_shape(t.shape), t.storage.np)

@@ -13,8 +13,8 @@ from opalite.expr.trace_function import Sym, trace
 from opalite.ir.device.device_family import BYTE_FOURS
 from opalite.ir.dtype import DType
 from opalite.kernels.kernel import Kernel, kernels_for
-from opalite.kernels.quantized.dynamic_quantization_choice import scale_group
 from opalite.kernels.quantized.dynamic_quantized_matmul import DynamicQuantizedMatmul
+from opalite.kernels.quantized.quantized_matmul_cpu import scale_group
 from opalite.ops.quantized_matmul import dequantize_blocks
 
 from ....helpers.kernel_test_harness import make_node, run_node
