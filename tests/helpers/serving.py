@@ -16,7 +16,6 @@ from opalite.serve.wire.infer_messages import (
     InferRequest,
     InferResponse,
     ModelMetadata,
-    ServerMetadata,
     Statistics,
     Tensor,
     TensorMetadata,
@@ -85,8 +84,8 @@ class Double(Server):
     def devices(self) -> tuple[str, ...]:
         return ("functions",)
 
-    def metadata(self) -> ServerMetadata:
-        return ServerMetadata("double", "1.0", ("binary_tensor_data",))
+    def metadata(self) -> dict[str, Any]:
+        return {"name": "double", "version": "1.0", "extensions": ("binary_tensor_data",)}
 
     def _ends(self, name: str, version: str) -> tuple[Ends, Ends, Callable[[Arrays], Arrays]]:
         if name not in MODELS or name in self.unloaded or version not in ("", "1"):

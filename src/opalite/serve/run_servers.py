@@ -14,6 +14,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+try:
+    from uvloop import new_event_loop
+except ImportError:
+    new_event_loop = None
+
 if TYPE_CHECKING:
     from .engine.inference_server import Server
 
@@ -90,26 +95,23 @@ def run(server_of: Callable[[], Server], fronts: Sequence[Front], grace_s: float
     keep_freed_memory()
     gc.collect()
     gc.freeze()  # excludes loaded modules from collections
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_until_signal(server_of, fronts, grace_s, say))
 
+    async def main() -> None:
+        stop = asyncio.Event()
 
-async def _until_signal(
-    server_of: Callable[[], Server], fronts: Sequence[Front], grace_s: float, say: Callable[[str], None]
-) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
+        def on_signal(number: signal.Signals) -> None:
+            if stop.is_set():
+                os._exit(128 + number)
+            say(f"stopping within {grace_s:g} seconds; once more to stop at once")
+            stop.set()
 
-    def on_signal(number: signal.Signals) -> None:
-        if stop.is_set():
-            os._exit(128 + number)
-        say(f"stopping within {grace_s:g} seconds; once more to stop at once")
-        stop.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(NotImplementedError):  # Windows has Ctrl+C as an exception
+                asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
+        await serve(server_of(), fronts, stop, grace_s, say)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):  # Windows has Ctrl+C as an exception
-            loop.add_signal_handler(number, on_signal, number)
-    await serve(server_of(), fronts, stop, grace_s, say)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main())
 
 
 @contextlib.contextmanager
@@ -131,7 +133,7 @@ def serving(server_of: Callable[[], Server], fronts: Sequence[Front], grace_s: f
 
     def body() -> None:
         try:
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 runner.run(main())
         except BaseException as e:
             failure.append(e)
@@ -151,16 +153,6 @@ def serving(server_of: Callable[[], Server], fronts: Sequence[Front], grace_s: f
         thread.join()
     if failure:
         raise failure[0]
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's event loop, if installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
 
 
 def keep_freed_memory() -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from copy import deepcopy
 from typing import Any
 
-from ..wire.infer_messages import IndexEntry, InferRequest, InferResponse, ModelMetadata, ServerMetadata, Statistics
+from ..wire.infer_messages import IndexEntry, InferRequest, InferResponse, ModelMetadata, Statistics
 from ..wire.serve_errors import NotFound, NotReady, ServeError, Unsupported
 from .device_list import Device, find_devices
 from .model_config import ServerSettings
@@ -87,10 +87,11 @@ class Server:
         """The default devices of models; () before `start`."""
         return tuple(d.id for d in self._devices)
 
-    def metadata(self) -> ServerMetadata:
+    def metadata(self) -> dict[str, Any]:
+        """Name, version and extensions of the server, as JSON."""
         from ... import __version__
 
-        return ServerMetadata("opalite", __version__, EXTENSIONS)
+        return {"name": "opalite", "version": __version__, "extensions": EXTENSIONS}
 
     def model_ready(self, name: str, version: str = "") -> bool:
         """Whether requests for a model are accepted; False for unknown models."""

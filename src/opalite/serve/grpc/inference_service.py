@@ -10,7 +10,7 @@ import grpc
 from google.protobuf import json_format
 from google.protobuf.message_factory import GetMessageClass
 
-from ..proto.message_classes import SERVICE, ModelConfig
+from ..proto.message_classes import SERVICE, ModelConfig, ModelInferRequest
 from ..wire.api_key import Key
 from ..wire.classification import Classification
 from ..wire.client_limits import GrpcLimits
@@ -24,7 +24,7 @@ from ..wire.serve_errors import (
 )
 from .call_context import check_key, end_call, trace_of, with_deadline
 from .stream_infer import InferStream
-from .tensor_codec import parse, read_config, read_parameters, read_request, response_message
+from .tensor_codec import parse, read_config, read_parameters, request_of, response_message
 
 if TYPE_CHECKING:
     from ..engine.inference_server import Server
@@ -98,7 +98,7 @@ class Service:
     async def _infer(self, raw: bytes, context: Any) -> bytes:
         try:
             check_key(context, self._key)
-            request = with_deadline(context, read_request(raw, self._limits, trace_of(context)))
+            request = with_deadline(context, request_of(parse(ModelInferRequest, raw), self._limits, trace_of(context)))
             del raw
             classes = Classification(self._server, request)
             response = classes.apply(await self._server.infer(request))
@@ -117,7 +117,7 @@ class Service:
         return {"ready": self._server.model_ready(request.name, request.version)}
 
     async def _metadata(self, request: Any) -> Fields:
-        return asdict(self._server.metadata())
+        return self._server.metadata()
 
     async def _model_metadata(self, request: Any) -> Fields:
         return asdict(self._server.model_metadata(request.name, request.version))

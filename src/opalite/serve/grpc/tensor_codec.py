@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from ..proto.message_classes import ModelInferRequest, ModelInferResponse
+from ..proto.message_classes import ModelInferResponse
 from ..wire.client_limits import GrpcLimits
 from ..wire.datatypes import array_from_raw, count_of, dtype_of, raw_from_array
 from ..wire.infer_messages import Array, InferRequest, InferResponse, Parameter, RequestedOutput, Tensor
@@ -30,6 +30,7 @@ _CONTENTS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
+_PARAMETERS = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
 
 
 def parse(kind: Any, raw: bytes) -> Any:
@@ -40,13 +41,8 @@ def parse(kind: Any, raw: bytes) -> Any:
         raise Invalid(f"the request is no {kind.DESCRIPTOR.full_name}: {e}") from None
 
 
-def read_request(raw: bytes, limits: GrpcLimits, trace: Mapping[str, str]) -> InferRequest:
-    """Parse a ModelInferRequest. Invalid, TooLarge, Unsupported."""
-    return request_of(parse(ModelInferRequest, raw), limits, trace)
-
-
 def request_of(message: Any, limits: GrpcLimits, trace: Mapping[str, str]) -> InferRequest:
-    """The request of a ModelInferRequest message. Errors as `read_request`."""
+    """The request of a ModelInferRequest message. Invalid, TooLarge, Unsupported."""
     if not message.model_name:
         raise Invalid("the request names no model: model_name is empty")
     for what, several in (("inputs", message.inputs), ("outputs", message.outputs)):
@@ -92,17 +88,8 @@ def read_parameters(parameters: Mapping[str, Any], what: str) -> dict[str, Param
 def write_parameters(target: Any, parameters: Mapping[str, Parameter]) -> None:
     """Store values in a map of InferParameters."""
     for name, value in parameters.items():
-        match value:
-            case bool():
-                target[name].bool_param = value
-            case int() if value >= 1 << 63:
-                target[name].uint64_param = value
-            case int():
-                target[name].int64_param = value
-            case float():
-                target[name].double_param = value
-            case _:
-                target[name].string_param = value
+        field = _PARAMETERS[type(value)]
+        setattr(target[name], "uint64_param" if field == "int64_param" and int(value) >= 1 << 63 else field, value)
 
 
 def read_config(parameters: Mapping[str, Parameter], limits: GrpcLimits) -> dict[str, Any] | None:

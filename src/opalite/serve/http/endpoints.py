@@ -27,14 +27,17 @@ _SMALL = 1 << 20
 """Maximal bytes of the body of a call other than inference."""
 
 
-class Endpoints:
-    """Each method takes the scope and `receive` of a request with a checked key, and returns its answer."""
+class Calls:
+    """Calls of a server; their methods take the scope and `receive` of a request with a checked key."""
 
     def __init__(self, server: Server, limits: HttpLimits, bodies: BodyReader) -> None:
-        self._server = server
-        self._limits = limits
-        self._bodies = bodies
-        self.stopping = False
+        self._server, self._limits, self._bodies = server, limits, bodies
+
+
+class Endpoints(Calls):
+    """Each method returns the answer of an endpoint."""
+
+    stopping = False
 
     async def live(self, scope: Scope, receive: Receive) -> Answer:
         live = self._server.live
@@ -45,7 +48,7 @@ class Endpoints:
         return object_answer({"ready": ready}, 200 if ready else 503)
 
     async def metadata(self, scope: Scope, receive: Receive) -> Answer:
-        return object_answer(asdict(self._server.metadata()))
+        return object_answer(self._server.metadata())
 
     async def model_metadata(self, scope: Scope, receive: Receive) -> Answer:
         return object_answer(asdict(self._server.model_metadata(*model_of(scope))))

@@ -12,26 +12,19 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from ..wire.client_limits import HttpLimits
 from ..wire.infer_messages import InferRequest, InferResponse, Tensor, TensorMetadata
 from ..wire.serve_errors import Invalid, as_serve_error
-from .endpoints import cancel_when_lost, headers_of, model_of, trace_of
+from .endpoints import Calls, cancel_when_lost, headers_of, model_of, trace_of
 from .json_tensors import read_json, write_json
 from .parse_infer_request import read_object, read_parameters
-from .request_body import BodyReader
 from .responses import Answer, dump, object_answer
 
 if TYPE_CHECKING:
-    from ..engine.inference_server import Server
+    pass
 
 
-class Generate:
+class Generate(Calls):
     """The endpoints generate and generate_stream."""
-
-    def __init__(self, server: Server, limits: HttpLimits, bodies: BodyReader) -> None:
-        self._server = server
-        self._limits = limits
-        self._bodies = bodies
 
     async def one(self, scope: Scope, receive: Receive) -> Answer:
         cancel_when_lost(scope)

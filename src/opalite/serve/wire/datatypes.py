@@ -34,7 +34,6 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "BF16": np.dtype(ml_dtypes.bfloat16),
     "BYTES": np.dtype(object),
 }
-_OF_DTYPE = {dtype: name for name, dtype in _DTYPES.items()}
 _OF_ONNX = {dtype.name: name for name, dtype in _DTYPES.items()} | {
     "float": "FP32",
     "double": "FP64",
@@ -50,16 +49,6 @@ def dtype_of(datatype: str) -> np.dtype[Any]:
         return _DTYPES[datatype]
     except (KeyError, TypeError):
         raise Invalid(f"datatype {datatype!r} is none of {', '.join(DATATYPES)}") from None
-
-
-def datatype_of(array: Array) -> str:
-    """The datatype of an array; texts and bytes are BYTES. Invalid if the protocol has none."""
-    if array.dtype.kind in "OSU":
-        return "BYTES"
-    try:
-        return _OF_DTYPE[array.dtype]
-    except KeyError:
-        raise Invalid(f"the protocol has no datatype for {array.dtype}") from None
 
 
 def datatype_of_onnx(type_text: str) -> str | None:

@@ -99,15 +99,6 @@ class ModelMetadata:
 
 
 @dataclass(frozen=True)
-class ServerMetadata:
-    """Name, version and protocol extensions of the server."""
-
-    name: str
-    version: str
-    extensions: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class IndexEntry:
     """A version of a model in the repository."""
 

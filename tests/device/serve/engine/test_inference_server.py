@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tritonclient.utils import np_to_triton_dtype
 
 import onnx
 import opalite
@@ -19,7 +20,6 @@ from onnx import TensorProto, helper
 from opalite.cl.runtime import Runtime
 from opalite.serve.engine.inference_server import Server
 from opalite.serve.engine.model_config import ServerSettings
-from opalite.serve.wire.datatypes import datatype_of
 from opalite.serve.wire.infer_messages import InferRequest, InferResponse, Tensor
 from opalite.serve.wire.serve_errors import Invalid, WorkerLost
 
@@ -42,7 +42,7 @@ def serve(models: dict[str, Path], rt: Runtime, test: Callable[[Server], Awaitab
 
 
 def request(model: str, parameters: dict[str, Any] | None = None, **arrays: Any) -> InferRequest:
-    tensors = tuple(Tensor(n, datatype_of(a), a) for n, a in arrays.items())
+    tensors = tuple(Tensor(n, np_to_triton_dtype(a.dtype), a) for n, a in arrays.items())
     return InferRequest(model, tensors, parameters=parameters or {})
 
 

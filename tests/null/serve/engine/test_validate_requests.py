@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tritonclient.utils import np_to_triton_dtype
 
 from opalite.serve.engine.model_config import ServerSettings
 from opalite.serve.engine.validate_requests import RequestValidator
-from opalite.serve.wire.datatypes import datatype_of
 from opalite.serve.wire.infer_messages import InferRequest, RequestedOutput, Tensor, TensorMetadata
 from opalite.serve.wire.serve_errors import Invalid, ServeError, TooLarge
 
@@ -19,7 +19,7 @@ CHECKER = RequestValidator(INPUTS, [TensorMetadata("y", "FP32", (-1,))], SETTING
 
 
 def request(outputs: tuple[str, ...] = (), **arrays: Any) -> InferRequest:
-    tensors = tuple(Tensor(n, datatype_of(a), a) for n, a in arrays.items())
+    tensors = tuple(Tensor(n, np_to_triton_dtype(a.dtype), a) for n, a in arrays.items())
     return InferRequest("m", tensors, outputs=tuple(RequestedOutput(n) for n in outputs))
 
 

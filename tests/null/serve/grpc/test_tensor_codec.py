@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.serve.grpc.tensor_codec import parse, read_config, read_request, response_message
+from opalite.serve.grpc.tensor_codec import parse, read_config, request_of, response_message
 from opalite.serve.proto.message_classes import ModelInferRequest
 from opalite.serve.wire.client_limits import GrpcLimits
 from opalite.serve.wire.infer_messages import InferRequest, InferResponse, Tensor
@@ -27,7 +27,7 @@ def message(datatype: str = "FP32", shape: tuple[int, ...] = (2,), raw: bytes | 
 
 
 def read(made: Any, limits: GrpcLimits = LIMITS) -> InferRequest:
-    return read_request(made.SerializeToString(), limits, {})
+    return request_of(parse(ModelInferRequest, made.SerializeToString()), limits, {})
 
 
 def test_names_parameters_and_outputs_arrive() -> None:
@@ -38,7 +38,7 @@ def test_names_parameters_and_outputs_arrive() -> None:
     made.parameters["yes"].bool_param = True
     made.parameters["text"].string_param = "t"
     made.outputs.add(name="y").parameters["classification"].int64_param = 3
-    request = read_request(made.SerializeToString(), LIMITS, {"traceparent": "00-1-2-01"})
+    request = request_of(parse(ModelInferRequest, made.SerializeToString()), LIMITS, {"traceparent": "00-1-2-01"})
     assert (request.model, request.version, request.id, request.priority) == ("m", "3", "7", 2)
     assert request.timeout_s == pytest.approx(0.005)
     assert request.parameters == {"priority": 2, "timeout": 5000, "share": 0.5, "yes": True, "text": "t"}
