@@ -127,15 +127,13 @@ class EngineProcess:
             line = ""
         if not line:
             code = self._child.wait()
-            raise OpaliteError(f"engine '{self.engine}' died at '{command}' (exit status {code})\n{self._last_words()}")
+            self._stderr.seek(0)
+            last_words = self._stderr.read().decode(errors="replace")[-_LAST_WORDS:]
+            raise OpaliteError(f"engine '{self.engine}' died at '{command}' (exit status {code})\n{last_words}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise OpaliteError(f"engine '{self.engine}' failed at '{command}': {answer['error']}")
         return answer
-
-    def _last_words(self) -> str:
-        self._stderr.seek(0)
-        return self._stderr.read().decode(errors="replace")[-_LAST_WORDS:]
 
     def _signal(self, name: str) -> None:
         if _CAN_STOP and self._child.poll() is None:

@@ -139,16 +139,13 @@ def _print_outputs(console: Console, names: list[str], results: list[Any]) -> No
 
 def _print_top(console: Console, scores: Any, k: int, words: list[str]) -> None:
     if not isinstance(scores, np.ndarray) or scores.dtype.kind in "OUSc":
-        what = "there is no output" if scores is None else f"the first output is {_kind(scores)}"
+        kind = f"of type {scores.dtype}" if isinstance(scores, np.ndarray) else f"a {type(scores).__name__}"
+        what = "there is no output" if scores is None else f"the first output is {kind}"
         raise InputError(f"--top-k needs a vector of scores; {what}")
     if scores.ndim == 0 or scores.size < 2:
         raise InputError(f"--top-k needs a vector of scores; the first output has shape {scores.shape}")
     for index, score in top_classes(scores, k):
         console.print(f"  {score:10.5f}  {index:5d}  {words[index] if index < len(words) else ''}")
-
-
-def _kind(value: Any) -> str:
-    return f"of type {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
 
 
 def _print_times(console: Console, first: RunTrace, rows: list[RunTrace]) -> None:

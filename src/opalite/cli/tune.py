@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -95,7 +95,8 @@ def _print_layers(console: Console, tuning: GraphTuning) -> None:
         table.add_column(title, justify="right")
     table.add_column("choice", overflow="fold")
     for layer in tuning.layers:
-        table.add_row(layer.names[0], layer.op, str(len(layer.names)), *_cells(layer), style=_style(layer))
+        style = None if layer.chosen else "dim"
+        table.add_row(layer.names[0], layer.op, str(len(layer.names)), *_cells(layer), style=style)
     console.print(table)
 
 
@@ -109,7 +110,3 @@ def _cells(layer: LayerTuning) -> Sequence[str]:
     trials = f"{layer.trials}" if layer.trials else layer.state.value
     trials += f" ({failed})" if failed else ""
     return (*times, trials, ("unchanged" if layer.after == layer.before else layer.after) + where)
-
-
-def _style(layer: LayerTuning) -> Any:
-    return None if layer.chosen else "dim"

@@ -270,11 +270,7 @@ def generate(model: str | os.PathLike[str] | Generator, prompt: Prompt, **option
     """
     if isinstance(model, Generator):
         return model.generate(prompt, **options)
-    own = _stream_options()
+    call: Callable[..., Any] = Generator.stream
+    own = frozenset(call.__annotations__) - {"prompt", "return"}
     with Generator(model, **{n: v for n, v in options.items() if n not in own}) as made:
         return made.generate(prompt, **{n: v for n, v in options.items() if n in own})
-
-
-def _stream_options() -> frozenset[str]:
-    call: Callable[..., Any] = Generator.stream
-    return frozenset(call.__annotations__) - {"prompt", "return"}

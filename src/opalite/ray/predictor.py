@@ -90,7 +90,8 @@ class Predictor:
         step = self._rows or max(count, 1)
         parts = [self._run_part({n: a[i : i + step] for n, a in feeds.items()}) for i in range(0, count, step)]
         if not parts:  # an empty batch: the outputs of one row, without the row
-            parts = [[a[:0] for a in self._run_part({n: _one_row(a) for n, a in feeds.items()})]]
+            one = {n: np.zeros((1, *a.shape[1:]), a.dtype) for n, a in feeds.items()}
+            parts = [[a[:0] for a in self._run_part(one)]]
         return [np.concatenate(arrays) if len(arrays) > 1 else arrays[0] for arrays in zip(*parts, strict=True)]
 
     def _run_part(self, feeds: dict[str, Array]) -> list[Array]:
@@ -113,10 +114,6 @@ class Predictor:
             self._run_part(feeds)
         except OpaliteError as e:  # zeros may be invalid inputs; other errors occur again in the first batch
             _log.warning("the run before the first batch failed: %s", e)
-
-
-def _one_row(empty: Array) -> Array:
-    return np.zeros((1, *empty.shape[1:]), empty.dtype)
 
 
 def as_input(column: Any, port: NodeArg, name: str) -> Array:

@@ -58,9 +58,8 @@ class Model:
         raise NotReady(f"Request for model '{self.name}', which is not ready{': ' + reasons if reasons else ''}")
 
     def entries(self) -> list[IndexEntry]:
-        return [
-            IndexEntry(self.name, n, state, reason) for n, (state, reason) in sorted(self._states.items(), key=_number)
-        ]
+        states = sorted(self._states.items(), key=lambda item: int(item[0] or 0))
+        return [IndexEntry(self.name, version, *state) for version, state in states]
 
     def differs(self, found: RepositoryModel) -> bool:
         """Whether files or configuration differ from the last load."""
@@ -148,7 +147,3 @@ class Model:
     def _set(self, version: str, state: State, reason: str) -> None:
         self._states[version] = (state, reason)
         self._observers.model(self.name, version, state, reason)
-
-
-def _number(item: tuple[str, tuple[State, str]]) -> int:
-    return int(item[0] or 0)

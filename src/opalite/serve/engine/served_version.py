@@ -293,7 +293,9 @@ class ServedVersion:
             for ticket in tickets:
                 self._fail(ticket, failure, device)
         else:
-            responses = [self._whole_text(job)] if self.is_text else job.responses
+            responses = job.responses
+            if self.is_text:
+                responses = [replace(responses[0], outputs=(_text("".join(job.text), tickets[0].request),))]
             for ticket, response in zip(tickets, responses, strict=True):
                 self._succeed(ticket, response, device, job, size)
         if self._queue.count:
@@ -301,9 +303,6 @@ class ServedVersion:
         self._observers.queued(self.name, self.version, self._queue.count)
         if not self._running and not self._queue.count:
             self._idle.set()
-
-    def _whole_text(self, job: WorkerBatch) -> InferResponse:
-        return replace(job.responses[0], outputs=(_text("".join(job.text), job.tickets[0].request),))
 
     def _succeed(self, ticket: Ticket, response: InferResponse, device: str, job: WorkerBatch, size: int) -> None:
         if ticket.future.done():

@@ -58,12 +58,13 @@ class Service:
 
     def handler(self) -> Any:
         """The generic handler of all calls, for a gRPC server. Unsupported calls end with the reason."""
-        calls = {
-            "ServerLive": self._live,
-            "ServerReady": self._ready,
-            "ModelReady": self._model_ready,
-            "ServerMetadata": self._metadata,
-            "ModelMetadata": self._model_metadata,
+        server = self._server
+        calls: dict[str, Callable[[Any], Fields | Awaitable[Fields]]] = {
+            "ServerLive": lambda request: {"live": server.live},
+            "ServerReady": lambda request: {"ready": server.ready and not self.stopping},
+            "ModelReady": lambda request: {"ready": server.model_ready(request.name, request.version)},
+            "ServerMetadata": lambda request: server.metadata(),
+            "ModelMetadata": lambda request: asdict(server.model_metadata(request.name, request.version)),
             "ModelConfig": self._model_config,
             "ModelStatistics": self._statistics,
             "RepositoryIndex": self._index,
@@ -79,7 +80,9 @@ class Service:
         }
         return grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers)
 
-    def _parsed(self, name: str, call: Callable[[Any], Awaitable[Fields]]) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    def _parsed(
+        self, name: str, call: Callable[[Any], Fields | Awaitable[Fields]]
+    ) -> Callable[[bytes, Any], Awaitable[bytes]]:
         """Wrap a call that returns an answer's fields: parse, check the key, serialise, convert errors."""
         method = SERVICE.methods_by_name[name]
         request_class, answer_class = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
@@ -88,7 +91,8 @@ class Service:
         async def on_bytes(raw: bytes, context: Any) -> bytes:
             try:
                 check_key(context, key)
-                encoded: bytes = answer_class(**await call(parse(request_class, raw))).SerializeToString()
+                found = call(parse(request_class, raw))
+                encoded: bytes = answer_class(**(found if isinstance(found, dict) else await found)).SerializeToString()
             except Exception as e:
                 await end_call(context, as_serve_error(e, name))
             return encoded
@@ -107,32 +111,17 @@ class Service:
             await end_call(context, as_serve_error(e, "ModelInfer"))
         return encoded
 
-    async def _live(self, request: Any) -> Fields:
-        return {"live": self._server.live}
-
-    async def _ready(self, request: Any) -> Fields:
-        return {"ready": self._server.ready and not self.stopping}
-
-    async def _model_ready(self, request: Any) -> Fields:
-        return {"ready": self._server.model_ready(request.name, request.version)}
-
-    async def _metadata(self, request: Any) -> Fields:
-        return self._server.metadata()
-
-    async def _model_metadata(self, request: Any) -> Fields:
-        return asdict(self._server.model_metadata(request.name, request.version))
-
-    async def _model_config(self, request: Any) -> Fields:
+    def _model_config(self, request: Any) -> Fields:
         found = self._server.model_config(request.name, request.version)
         return {"config": json_format.ParseDict(found, ModelConfig(), ignore_unknown_fields=True)}
 
-    async def _statistics(self, request: Any) -> Fields:
+    def _statistics(self, request: Any) -> Fields:
         found = [one.as_json() for one in self._server.statistics(request.name, request.version)]
         for one in found:
             del one["inference_stats"]["cancel"]  # of HTTP only
         return {"model_stats": found}
 
-    async def _index(self, request: Any) -> Fields:
+    def _index(self, request: Any) -> Fields:
         _check_repository(request.repository_name)
         return {"models": [asdict(entry) for entry in self._server.index(request.ready)]}
 

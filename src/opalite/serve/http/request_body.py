@@ -60,7 +60,8 @@ class BodyReader:
             except TimeoutError:
                 raise TooSlow(f"the body did not come within {self._limits.body_s:g} seconds") from None
             if encoding in (b"gzip", b"deflate"):
-                body = await _inflated(body, most)
+                is_small = len(body) <= _INFLATE_HERE
+                body = _inflate(body, most) if is_small else await asyncio.to_thread(_inflate, body, most)
                 account.add(len(body))
             yield body
         finally:
@@ -135,12 +136,6 @@ def _declared(headers: Headers) -> int | None:
     if not text.isdigit() or len(text) > 18:
         raise Invalid(f"Content-Length {_text(text)} is not a number of bytes")
     return int(text)
-
-
-async def _inflated(body: memoryview, most: int) -> memoryview:
-    if len(body) <= _INFLATE_HERE:
-        return _inflate(body, most)
-    return await asyncio.to_thread(_inflate, body, most)
 
 
 def _inflate(body: memoryview, most: int) -> memoryview:

@@ -50,7 +50,8 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields: Mapping[str, Any] = getattr(record, "fields", {})
         pairs = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
-        line = f"{_utc(record.created)} {record.levelname.lower():7} {_one_line(record.getMessage())}{pairs}"
+        message = "".join(c if c.isprintable() else " " for c in record.getMessage())
+        line = f"{_utc(record.created)} {record.levelname.lower():7} {message}{pairs}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -115,10 +116,6 @@ def _ms(seconds: float) -> float:
 def _utc(seconds: float) -> str:
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{whole}.{int(seconds % 1 * 1000):03}Z"
-
-
-def _one_line(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _shown(value: object) -> str:
