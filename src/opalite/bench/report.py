@@ -43,41 +43,33 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
                 ],
             }
         )
-    return {
-        "model": Path(comparison.model).stem,
-        "plan": asdict(comparison.plan),
-        "machine": machine(),
-        "calm_probe_s": comparison.calm_s,
-        "engines": engines,
-        "failed": comparison.failed,
-    }
+    return _record(comparison, calm_probe_s=comparison.calm_s, engines=engines)
 
 
 def throughput_json(found: Throughput) -> dict[str, Any]:
     """All measurements of modes, in seconds and inferences per second, with the machine."""
-    return {
-        "model": Path(found.model).stem,
-        "plan": asdict(found.plan),
-        "machine": machine(),
-        "best": asdict(found.best.mode),
-        "modes": [
-            {
-                **asdict(y.mode),
-                "version": y.version,
-                "device": y.device,
-                "rate": asdict(y.rate),
-                "gain": found.gain(y),
-                "latency_s": {f"p{q}": y.latency_s(q) for q in (50, 90, 99)},
-                "difference": y.difference,
-                "stretches": [
-                    {"rate": s.rate, "runs": len(s.times), "probe_s": s.probe_s, "accepted": s in y.accepted}
-                    for s in y.slices
-                ],
-            }
-            for y in found.modes
-        ],
-        "failed": found.failed,
-    }
+    modes = [
+        {
+            **asdict(y.mode),
+            "version": y.version,
+            "device": y.device,
+            "rate": asdict(y.rate),
+            "gain": found.gain(y),
+            "latency_s": {f"p{q}": y.latency_s(q) for q in (50, 90, 99)},
+            "difference": y.difference,
+            "stretches": [
+                {"rate": s.rate, "runs": len(s.times), "probe_s": s.probe_s, "accepted": s in y.accepted}
+                for s in y.slices
+            ],
+        }
+        for y in found.modes
+    ]
+    return _record(found, best=asdict(found.best.mode), modes=modes)
+
+
+def _record(found: Comparison | Throughput, **measured: Any) -> dict[str, Any]:
+    head = {"model": Path(found.model).stem, "plan": asdict(found.plan), "machine": machine()}
+    return {**head, **measured, "failed": found.failed}
 
 
 def machine() -> dict[str, Any]:

@@ -113,7 +113,10 @@ def command(
     if throughput and iterations:
         raise InputError("--throughput works for seconds: give --duration in place of --iterations")
     count = threads or (core_limit() or len(allowed_cores()) if throughput else Plan().threads)
-    plan = make_plan(iterations, duration, warmup, count, option_value("seed"), _ROUNDS // 2 if throughput else _ROUNDS)
+    rounds = min(_ROUNDS // 2 if throughput else _ROUNDS, iterations or _ROUNDS)
+    seconds = duration if duration is not None else 0.0 if iterations else _SECONDS
+    least = math.ceil(iterations / rounds) if iterations else 1
+    plan = Plan(count, rounds, seconds / rounds, warmup, least, seed=option_value("seed"))
     with TemporaryDirectory() as folder, console.status("measuring") as status:
         if policy is not None:  # what was decided is measured: the workers decide nothing
             path = Path(folder) / "policy.json"
@@ -137,16 +140,6 @@ def command(
         console.print(f"wrote {json_file}")
     if failed:
         sys.exit(1)
-
-
-def make_plan(
-    iterations: int | None, duration: float | None, warmup: int, threads: int, seed: int, rounds: int = _ROUNDS
-) -> Plan:
-    """A plan with a minimum of runs and seconds for each engine, and a maximum of rounds."""
-    rounds = min(rounds, iterations or rounds)
-    seconds = duration if duration is not None else 0.0 if iterations else _SECONDS
-    least = math.ceil(iterations / rounds) if iterations else 1
-    return Plan(threads, rounds, seconds / rounds, warmup, least, seed=seed)
 
 
 def _print(console: Console, comparison: Comparison, percentiles: tuple[float, ...]) -> None:
