@@ -16,7 +16,9 @@ from .input_files import PIXELS_TO_ONE, InputSpec, load_inputs
 from .output_files import check_writable
 from .shared_options import (
     MEMORY_HELP,
+    inputs_option,
     model_argument,
+    option_value,
     parse_shapes,
     precision_option,
     session_kwargs,
@@ -32,26 +34,11 @@ from .shared_options import (
 @click.option("--device", multiple=True, help="Device to compile for; may be given several times.")
 @precision_option
 @tolerance_option
-@click.option(
-    "--load-inputs",
-    "--input",
-    "-i",
-    "files",
-    multiple=True,
-    metavar="[NAME=]FILE",
-    help="An input by which precision auto is decided. Inputs without a file are random.",
-)
+@inputs_option("An input by which precision auto is decided. Inputs without a file are random.")
 @click.option("--memory", default="auto", show_default=True, help=MEMORY_HELP)
 @click.option("--tune", default="none", show_default=True, help="Tuning level.")
 @strict_option
-def command(
-    model: str,
-    bundle: str | None,
-    shapes: tuple[str, ...],
-    device: tuple[str, ...],
-    files: tuple[str, ...],
-    **options: Any,
-) -> None:
+def command(model: str, bundle: str | None, shapes: tuple[str, ...], device: tuple[str, ...], **options: Any) -> None:
     """Compile MODEL to BUNDLE (by default MODEL's name with the suffix .opal, in the current folder)."""
     from ..run.api.session.compile_bundle import compile_model
     from ..run.model.example_shapes import example_shapes
@@ -69,7 +56,7 @@ def command(
         click.echo(f"{name}: {list(shape)} assumed; give --shape for another")
     shapes_of = {**assumed, **given}
     arrays: dict[str, Any] = {}
-    if files:
+    if files := option_value("files"):
         ports = [_wanted(a, shapes_of) for a in wanted]
         loaded = load_inputs(files, ports, given, PIXELS_TO_ONE, 0)
         arrays = {name: array for name, array in loaded.feeds.items() if name not in loaded.random_names}

@@ -77,17 +77,14 @@ def _hint(name: str, what: str) -> Callable[[F], F]:
     )
 
 
+def inputs_option(what: str) -> Callable[[F], F]:
+    """--load-inputs. what: its help."""
+    return _option("--load-inputs", "--input", "-i", "files", multiple=True, metavar="[NAME=]FILE", help=what)
+
+
 model_argument = click.argument("model", type=click.Path(dir_okay=True))
 seed_option = _option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random inputs.")
-file_option = _option(
-    "--load-inputs",
-    "--input",
-    "-i",
-    "files",
-    multiple=True,
-    metavar="[NAME=]FILE",
-    help="An input: .npy, .npz, .pb or a picture. Inputs without a file are random.",
-)
+file_option = inputs_option("An input: .npy, .npz, .pb or a picture. Inputs without a file are random.")
 shape_option = _option("--shape", "shapes", multiple=True, metavar="NAME:DIMS", help="Input shape, e.g. x:1x3x224x224.")
 precision_option = _option("--precision", help=PRECISION_HELP)
 tolerance_option = _option(
