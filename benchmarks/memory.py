@@ -74,7 +74,7 @@ from opalite.cl.runtime import find_runtime
 rt = find_runtime("cpu")
 say("PoCL with LLVM, a context")
 if sys.argv[4] == "whole":
-    import opalite.run.model.onnx_model, opalite.plan.planner
+    import opalite.run.model.segment_runs, opalite.plan.planner
     say("onnx, importer, passes, kernels")
 session = opalite.InferenceSession(path, device="cpu", precision="fp32")
 say("session: the file")

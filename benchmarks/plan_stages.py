@@ -111,7 +111,7 @@ def _another_size(found: Stages, model: Any, name: str, planned: Any, segment: A
 def _types(model: Any, name: str, times: int) -> Mapping[str, Any]:
     """Input types with open sizes `times` as large as the example's."""
     from opalite.ir.tensor_type import TensorType
-    from opalite.run.model.example_shapes import example_shapes
+    from opalite.run.model.model_inputs_outputs import example_shapes
 
     given = {**SIZES, "length": LENGTHS.get(name.removesuffix("-open"), SIZES["length"])}
     shapes = example_shapes(model.inputs)

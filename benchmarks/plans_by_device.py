@@ -22,8 +22,8 @@ from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tensor_type import TensorType
 from opalite.plan import planner
 from opalite.plan.program import LaunchStep, Program
-from opalite.run.model.example_shapes import example_shapes
 from opalite.run.model.imported_model import ImportedModel
+from opalite.run.model.model_inputs_outputs import example_shapes
 
 FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "devices"
 

@@ -85,7 +85,7 @@ mark("find devices, open a context")
 if not path.endswith(".opal") and sys.argv[3] == "whole":
     import onnx
     mark("import onnx")
-    import opalite.run.model.onnx_model
+    import opalite.run.model.segment_runs
     mark("import the importer")
     import opalite.plan.planner
     mark("import passes and kernels")

@@ -221,7 +221,7 @@ NOT_OF_DRIVERS = (
     "test_damaged_cache.py",
     "test_fork.py",
     "test_machines.py",
-    "test_plan_cache.py",
+    "test_plan_store.py",
     "test_pocl_code.py",
     "test_pocl_header.py",
 )

@@ -1,12 +1,12 @@
 """The cache folder: its path, its entries, and eviction above its size limit.
 
     programs/AB/<key>.bin     program binaries (binary_store.py)
-    plans/AB/<key>/….opal     plans of .onnx models (run/model/plans/plan_cache.py)
-    plans/AB/<key>/states/….opal     plans of runs on caches (run/model/kv_cache/kv_cache_plans.py)
+    plans/AB/<key>/….opal     plans of .onnx models (run/model/plans/plan_store.py)
+    plans/AB/<key>/states/….opal     plans of runs on caches (the same)
     plans/AB/<key>/weights/….weight  large constants of those plans (plan/weights/weight_files.py)
     plans/AB/<key>/files.json        names of the model's data files (run/model/plans/external_data_files.py)
     contents/<key>.json       digests of data files (the same)
-    plans/AB/<key>/….vain     sizes without gain by a specialized plan (run/model/background/respecialize.py)
+    plans/AB/<key>/….failed   sizes without gain by a specialized plan (run/model/background/respecialize.py)
     bundles/AB/<key>.safetensors     re-emitted programs of bundles (run/model/bundle_reemitter.py)
     precision/AB/<key>.json   decision of precision 'auto' (run/precision/precision_choice_cache.py)
     pocl/<number>/…           PoCL's files, a folder for each running process (pocl/program_folder.py)
@@ -105,7 +105,7 @@ _FILES = (
     ("plans/*/*/weights/*.weight", "weight"),
     ("plans/*/*/files.json", "data"),
     ("contents/*.json", "data"),
-    ("plans/*/*/*.vain", "vain"),
+    ("plans/*/*/*.failed", "vain"),
     ("bundles/*/*.safetensors", "bundle"),
     ("precision/*/*.json", "choice"),
     ("failed/*.cl", "failed"),

@@ -41,8 +41,8 @@ from .shared_options import (
 def command(model: str, bundle: str | None, shapes: tuple[str, ...], device: tuple[str, ...], **options: Any) -> None:
     """Compile MODEL to BUNDLE (by default MODEL's name with the suffix .opal, in the current folder)."""
     from ..run.api.session.compile_bundle import compile_model
-    from ..run.model.example_shapes import example_shapes
     from ..run.model.imported_model import ImportedModel
+    from ..run.model.model_inputs_outputs import example_shapes
 
     # '.' has no name to put a suffix on, and the root none at all.
     name = os.path.basename(os.path.abspath(model)) or "model"

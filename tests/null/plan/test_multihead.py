@@ -14,8 +14,8 @@ from opalite.ir import DeviceInfo
 from opalite.ir.device.device_family import PTX_MMA, PTX_WGMMA
 from opalite.ir.tensor_type import TensorType
 from opalite.plan.program import LaunchStep
-from opalite.run.model.example_shapes import example_shapes
 from opalite.run.model.imported_model import ImportedModel
+from opalite.run.model.model_inputs_outputs import example_shapes
 
 from ...fuzz.null import compute
 from ...helpers.graphs import check_same, feeds_for, run_graph

@@ -20,8 +20,8 @@ from opalite.ir.tensor_type import TensorType
 from opalite.ops import conv
 from opalite.passes import pipeline, rewrite_driver
 from opalite.plan import planner
-from opalite.run.model.example_shapes import example_shapes
 from opalite.run.model.imported_model import ImportedModel
+from opalite.run.model.model_inputs_outputs import example_shapes
 
 DEVICES = Path(__file__).parents[2] / "fixtures" / "devices"
 FEW, MANY = 24, 48  # layers

@@ -10,8 +10,8 @@ from benchmarks.plans_by_device import FIXTURES, plan
 
 from opalite.ir import DeviceInfo
 from opalite.plan.program import LaunchStep
-from opalite.run.model.example_shapes import example_shapes
 from opalite.run.model.imported_model import ImportedModel
+from opalite.run.model.model_inputs_outputs import example_shapes
 
 from ...helpers.small_models import classifier, tagger, transformer_block
 

@@ -20,9 +20,8 @@ from opalite.ir.tensor_type import TensorType
 from opalite.ops.elementwise import Elementwise
 from opalite.plan.bundle.bundle import Bundle, Variant
 from opalite.plan.bundle.write_bundle import save_bundle
-from opalite.run.model.bundle_description import describe_model
-from opalite.run.model.example_shapes import example_shapes
 from opalite.run.model.imported_model import ImportedModel
+from opalite.run.model.model_inputs_outputs import describe_model, example_shapes
 
 from ...helpers.small_models import classifier, dense, tagger, transformer_block
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from ...ir.constants.lazy_array import pin_all, unpin_all
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.feeds import check_names, check_tensor
-from ...plan.bundle.bundle import Bundle, NotServedError, Variant, programs_of
+from ...plan.bundle.bundle import Bundle, Variant, programs_of
 from ...plan.bundle.read_bundle import load_bundle
 from ...plan.control_flow import Flow, HostNode
 from ...plan.program import HostStep, Program, ReferenceStep
@@ -25,16 +25,17 @@ from ...plan.template.program_template import Template
 from ...plan.weights.weight_files import WeightFiles
 from ..execute.executable import Executable
 from ..execute.host_operators import on_host
-from ..execute.run_trace import RunRecord, RunTrace
+from ..execute.run_trace import RunTrace
 from .background.graph_compiler import Compiler
-from .background.respecialize_policy import DistantShape, distance
+from .background.respecialize_policy import DistantShape
 from .bundle_reemitter import Rebuilder
 from .control_flow.host_onnx_operators import onnx_runner
 from .control_flow.run_control_flow import FlowRun
 from .executable_cache import Compiled, ExecutableCache
 from .model_inputs_outputs import ModelMetadata, NodeArg
+from .model_run import ModelRun, is_finite
 from .route import WholeProgram
-from .run_lock import Access, RunLock, RunLockHold
+from .run_lock import Access, RunLock
 from .run_request import PLAIN, RunRequest
 
 _SHAPES_KEPT = 64
@@ -54,7 +55,7 @@ class BundleModel:
         self, path: str | os.PathLike[str], compiler: Compiler, weight_files: WeightFiles | None = None
     ) -> None:
         """`compiler` has the runtime and options. weight_files: of large weights that are not in the bundle."""
-        self._path = path
+        self.path = path
         self._weight_files = weight_files
         self.compiler = compiler
         self._bundle: Bundle | None = None
@@ -80,11 +81,11 @@ class BundleModel:
         if bundle is None:
             trusted = self._weight_files is not None or self.compiler.options.trust
             rebuild = None if trusted else Rebuilder(self.compiler.rt.info)
-            bundle = load_bundle(self._path, self._weight_files, rebuild)
+            bundle = load_bundle(self.path, self._weight_files, rebuild)
             if not bundle.variants:
-                raise BundleError(f"{self._path} holds no program; compile the model again")
+                raise BundleError(f"{self.path} holds no program; compile the model again")
             if self._digest not in ("", bundle.digest):
-                raise BundleError(f"{self._path} has changed since the session was opened; open a new session")
+                raise BundleError(f"{self.path} has changed since the session was opened; open a new session")
             self._bundle, self._digest = bundle, bundle.digest
         return bundle
 
@@ -92,48 +93,11 @@ class BundleModel:
         """The shapes of the first program for `device`."""
         return dict(self._loaded().find(device).needs.shapes)
 
-    def read(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> Program:
-        """A program for these shapes, decoded now, with weights that the device lacks. BundleError for none."""
-        return self.load_program(self._find(device, shapes)[0])
-
     def load_program(self, variant: Variant) -> Program:
         """The program of `variant`, with weights that the device lacks in memory. BundleError if they are damaged."""
         program = variant.stored
         pin_all(program.weights.values(), parallel_map, self.compiler.rt.weights.has)
         return program
-
-    @property
-    def path(self) -> str | os.PathLike[str]:
-        """The bundle's file."""
-        return self._path
-
-    def serves(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether there is a program for inputs of exactly these names and shapes. BundleError for damage."""
-        bundle = self._loaded()
-        return any(v.needs.shapes.keys() == shapes.keys() for v in bundle.variants) and self._has(device, shapes)
-
-    def distance(self, shapes: Mapping[str, tuple[int, ...]]) -> float:
-        """Distance of `shapes` from those it was compiled for, in factors of two. Decodes nothing."""
-        found = [v.needs.shapes for v in self._loaded().variants if v.needs.shapes.keys() == shapes.keys()]
-        return min((sum(distance(s[name], shapes[name]) for name in s) for s in found), default=math.inf)
-
-    def knows_tuning(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]], stamp: str) -> bool:
-        """Whether the program is current with the tuning database at these shapes, which the bundle serves.
-
-        stamp: of the tuning database now. A program that was planned without the database is current.
-        """
-        variant, sizes = self._find(device, shapes)
-        if variant.template is None or variant.template.sizes == sizes:
-            return True
-        record = variant.stored.tuning
-        return record is None or record.stamp == stamp
-
-    def _has(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        try:
-            self._find(device, shapes)
-        except NotServedError:
-            return False
-        return True
 
     def _find(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Variant, tuple[int, ...]]:
         """(variant, its sizes) for these shapes."""
@@ -159,7 +123,7 @@ class BundleModel:
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Feeds as arrays, checked against the declared inputs."""
         known = {a.name: a for a in self.inputs}
-        check_names(os.path.basename(self._path), known, known, feeds)
+        check_names(os.path.basename(self.path), known, known, feeds)
         shapes = {name: None if arg.any_rank else arg.shape for name, arg in known.items()}
         found = {name: check_tensor(name, arg.dtype, shapes[name], feeds[name]) for name, arg in known.items()}
         # An array of one element is accepted as a scalar; the program needs shape ().
@@ -169,80 +133,71 @@ class BundleModel:
 
     def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
         """The outputs in order, and the trace."""
-        rt = self.compiler.rt
-        run_record = RunRecord()
-        trace = RunTrace(run_record=run_record)
-        variant, sizes = self._find(rt.info, {k: v.shape for k, v in feeds.items()})
+        found = self._find(self.compiler.rt.info, {k: v.shape for k, v in feeds.items()})
+        return self.run_variant(*found, feeds, request)
+
+    def run_variant(
+        self, variant: Variant, sizes: tuple[int, ...], feeds: Mapping[str, Any], request: RunRequest
+    ) -> tuple[list[Any], RunTrace]:
+        """The outputs of `variant` at `sizes`, those of `feeds`, and the trace; `overflowed` if they are not finite.
+
+        Only outputs of a stored plan in half storage are looked at.
+        """
         if isinstance(flow := variant.content, Flow):
-            return self._run_flow(flow, variant, feeds, request, trace), trace
-        compiled, at = self.executables.find_or_make(variant, sizes, lambda: self.compiled(variant, sizes, trace))
-        executable, program, targets = compiled.executable, at.program, request.targets
-        distant = DistantShape.NO
-        if self.on_distant is not None and request.lock is not None:
-            distant = self.executables.record_sizes(variant, compiled, sizes)
-        template = compiled.template
-        given = self._given(template, sizes)
-        arrays = [given[p.name] if p.name in given else feeds.get(p.name) for p in program.inputs]
-        if not compiled.is_proven or program is not executable.program:
-            _check_inputs(program, arrays)
-            if [p.name for p in program.outputs] != [a.name for a in self.outputs]:
-                raise BundleError(
-                    f"a program of {self._path} has other outputs than its model; compile the model again"
-                )
-        is_exclusive = bool(targets or request.recorder or not compiled.is_proven)
-        access = Access.EXCLUSIVE if is_exclusive else Access.SHARED
-        with RunLockHold(request.lock) as hold, hold.enter(executable, program, access) as lease:
-            assert lease is not None, "nothing releases a bundle's executables"
-            executable, share = lease
-            outputs, spent = executable.run(
-                arrays,
-                {i: targets[p.name] for i, p in enumerate(program.outputs) if p.name in targets}
-                if targets and compiled.is_proven
-                else None,
-                recorder=request.recorder,
-                share=share,
-            )
+            return self._run_flow(flow, variant, feeds, request)
+        with ModelRun(request) as model_run:
+            trace, targets = model_run.trace, request.targets
+            compiled, at = self.executables.find_or_make(variant, sizes, lambda: self.compiled(variant, sizes, trace))
+            program = at.program
+            distant = DistantShape.NO
+            if self.on_distant is not None and request.lock is not None:
+                distant = self.executables.record_sizes(variant, compiled, sizes)
+            given = self._given(compiled.template, sizes)
+            arrays = [given[p.name] if p.name in given else feeds.get(p.name) for p in program.inputs]
+            if not compiled.is_proven or program is not compiled.executable.program:
+                _check_inputs(program, arrays)
+                if [p.name for p in program.outputs] != [a.name for a in self.outputs]:
+                    raise BundleError(
+                        f"a program of {self.path} has other outputs than its model; compile the model again"
+                    )
+            kept = {i: targets[p.name] for i, p in enumerate(program.outputs) if p.name in targets}
+            is_exclusive = bool(targets or request.recorder or not compiled.is_proven)
+            access = Access.EXCLUSIVE if is_exclusive else Access.SHARED
+            ran = model_run.run(compiled, at, access, lambda: arrays, kept if compiled.is_proven else None)
+            assert ran is not None, "nothing releases a bundle's executables"
+        outputs, executable = ran
         compiled.is_proven = True
-        trace.add(spent)
-        run_record.add(executable)
-        run_record.note(*compiled.notes, *at.notes)
+        model_run.note(compiled, at, executable)
         if distant is not DistantShape.WATCHED:
-            run_record.route = compiled.route_at(at, feeds, lambda: WholeProgram(program, given=given))
+            whole = partial(WholeProgram, program, given=given)
+            model_run.record.route = compiled.route_at(at, feeds, whole)
         if distant is DistantShape.DUE and self.on_distant is not None and request.lock is not None:
             self.on_distant(self, variant, compiled, sizes, feeds, request.lock)
-        # Arrays that no step made belong to the caller or to the program: they are copied.
-        borrowed = {p.host for p in program.inputs} | program.host_consts.keys()
-        found = [
-            a.copy() if p.host in borrowed and isinstance(a, np.ndarray) else a
-            for p, a in zip(program.outputs, outputs, strict=True)
-        ]
-        return found, trace
+        trace.overflowed = compiled.may_overflow and not is_finite(outputs)
+        return _owned(program, outputs), trace
 
     def _run_flow(
-        self, flow: Flow, variant: Variant, feeds: Mapping[str, Any], request: RunRequest, trace: RunTrace
-    ) -> list[Any]:
-        """The outputs of a control flow, whose programs run one by one on arrays."""
+        self, flow: Flow, variant: Variant, feeds: Mapping[str, Any], request: RunRequest
+    ) -> tuple[list[Any], RunTrace]:
+        """The outputs of a control flow, whose programs run one by one on arrays, and the trace."""
         if self.compiler.options.strict:
             _refuse_host_nodes(flow.steps)
-        run_record = trace.run_record
-        assert run_record is not None
+        with ModelRun(request, throughout=True) as model_run:
 
-        def run_one(number: int, arrays: Sequence[Any]) -> list[Any]:
-            program = flow.programs[number]
-            compiled, _ = self.executables.find_or_make(program, (), lambda: self._ready(program, variant, trace))
-            _check_inputs(compiled.executable.program, arrays)
-            with compiled.executable.entered():
-                outputs, spent = compiled.executable.run(arrays, recorder=request.recorder)
-            trace.add(spent)
-            run_record.add(compiled.executable)
-            run_record.note(*compiled.notes)
-            borrowed = {p.host for p in program.inputs} | program.host_consts.keys()
-            pairs = zip(program.outputs, outputs, strict=True)
-            return [np.array(a) if p.host in borrowed else a for p, a in pairs]
+            def run_one(number: int, arrays: Sequence[Any]) -> list[Any]:
+                program = flow.programs[number]
+                compiled, at = self.executables.find_or_make(
+                    program, (), lambda: self._ready(program, variant, model_run.trace)
+                )
+                _check_inputs(compiled.executable.program, arrays)
+                ran = model_run.run(compiled, at, Access.EXCLUSIVE, lambda: arrays)
+                assert ran is not None, "nothing releases a bundle's executables"
+                model_run.note(compiled, at)
+                return _owned(program, ran[0])
 
-        with RunLockHold(request.lock, throughout=True):
             arrays = {name: on_host(array) for name, array in feeds.items()}
-            return FlowRun(run_one, onnx_runner(), request.check).outputs(flow, arrays)
+            outputs = FlowRun(run_one, onnx_runner(), request.check).outputs(flow, arrays)
+        return outputs, model_run.trace
 
     def _given(self, template: Template | None, sizes: tuple[int, ...]) -> Mapping[str, np.ndarray[Any, Any]]:
         """Inputs of a template's program that follow from the sizes."""
@@ -251,16 +206,7 @@ class BundleModel:
         try:
             return template.given.at(sizes)
         except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as e:
-            raise BundleError(f"{self._path} has no shape tensors for sizes {sizes} ({e})") from e
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """The bundle's description of its model."""
-        return self._loaded().meta
-
-    def only(self, device: DeviceInfo) -> Variant:
-        """The first variant for `device`. BundleError if there is none."""
-        return self._loaded().find(device)
+            raise BundleError(f"{self.path} has no shape tensors for sizes {sizes} ({e})") from e
 
     def compiled(self, variant: Variant, sizes: tuple[int, ...], trace: RunTrace) -> Compiled:
         """The executable of `variant` at `sizes`. PlacementError if it has host steps that the options refuse."""
@@ -296,7 +242,17 @@ class BundleModel:
             template.program.weights = {}  # the device holds them now
         unpin_all(weights.values())  # programs for other sizes reference them too
         notes = (*self.notes, *_other_units(variant.device, rt.info))
-        return Compiled(executable, notes, sizes=sizes, template=template)
+        is_checked = self._weight_files is not None and program.stores_halves
+        return Compiled(executable, notes, may_overflow=is_checked, sizes=sizes, template=template)
+
+
+def _owned(program: Program, outputs: Sequence[Any]) -> list[Any]:
+    """Outputs for the caller: those that no step made belong to another caller or to the program, and are copied."""
+    borrowed = {p.host for p in program.inputs} | program.host_consts.keys()
+    return [
+        a.copy() if p.host in borrowed and isinstance(a, np.ndarray) else a
+        for p, a in zip(program.outputs, outputs, strict=True)
+    ]
 
 
 def _check_inputs(program: Program, arrays: Sequence[Any]) -> None:

@@ -19,8 +19,7 @@ from .run_lock import RunLock
 from .session_counters import SessionCounters
 
 if TYPE_CHECKING:
-    from .kv_cache.kv_cache_runs import KVCacheRuns
-    from .kv_cache.multi_step_runs import MultiStepRuns
+    from .kv_cache.kv_cache_runs import KVCacheRuns, MultiStepRuns
     from .model_interface import Model
     from .run_request import RunRequest
 

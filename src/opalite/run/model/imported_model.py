@@ -25,8 +25,7 @@ from ...plan.bundle.dispatch_key import DispatchKey
 from ...plan.program import Port, Program
 from ...plan.template.program_template import Template
 from ...plan.template.shape_tensors import ShapeTensors, shape_tensors
-from .example_shapes import example_shapes
-from .model_inputs_outputs import NodeArg
+from .model_inputs_outputs import NodeArg, example_shapes
 from .route import WholeProgram
 
 if TYPE_CHECKING:

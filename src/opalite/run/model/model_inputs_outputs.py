@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from ...errors import BundleError
 from ...ir.dtype import DType
 from ...ir.model_edits import ModelMetadata
 
-__all__ = ["ModelMetadata", "NodeArg"]
+if TYPE_CHECKING:
+    from .imported_model import ImportedModel
+
+__all__ = ["ModelMetadata", "NodeArg", "describe_model", "example_shapes"]
+
+PICTURE = 224  # height and width of what most image networks are trained on
+LENGTH = 16  # tokens or steps of a sequence
+_IMAGE_RANK = 4
 
 
 @dataclass(frozen=True)
@@ -30,3 +41,58 @@ class NodeArg:
 
     def __str__(self) -> str:
         return f"NodeArg(name='{self.name}', type='{self.type}', shape={self.shape})"
+
+
+def describe_model(model: ImportedModel) -> dict[str, Any]:
+    """A bundle's description of `model`, as JSON. BundleError for inputs or outputs that are no tensors."""
+    metadata = dataclasses.asdict(model.meta)
+    metadata["custom_metadata_map"] = dict(metadata["custom_metadata_map"])
+    return {
+        "inputs": [_port(a) for a in model.inputs],
+        "outputs": [_port(a) for a in model.outputs],
+        "overridable": [_port(a) for a in model.overridable],
+        "metadata": metadata,
+        "opset": model.opset,
+    }
+
+
+def _port(a: NodeArg) -> dict[str, Any]:
+    if a.dtype is None:
+        raise BundleError(f"'{a.name}' is {a.type}: only models of tensors can be compiled; run the .onnx file")
+    return {"name": a.name, "type": a.type, "shape": list(a.shape), "dtype": a.dtype.short, "any_rank": a.any_rank}
+
+
+def example_shapes(inputs: Sequence[NodeArg]) -> dict[str, tuple[int, ...]]:
+    """A shape for every input, by name: open spatial axes of pictures get 224, axis 1 of integers 16, all others 1.
+
+    Dimensions of one symbolic name are equal, the first that occurs decides. Names with "batch" are 1.
+    """
+    named: dict[str, int] = {}
+    return {a.name: tuple(_size(a, axis, named) for axis in range(len(a.shape))) for a in inputs}
+
+
+def _size(arg: NodeArg, axis: int, named: dict[str, int]) -> int:
+    dim = arg.shape[axis]
+    if isinstance(dim, int):
+        return dim
+    guess = _guess(arg, axis)
+    if not dim:
+        return guess
+    return named.setdefault(dim, 1 if "batch" in dim.lower() else guess)
+
+
+def _guess(arg: NodeArg, axis: int) -> int:
+    if axis == 0:
+        return 1
+    if len(arg.shape) == _IMAGE_RANK and arg.dtype is not None and _is_spatial(arg.shape, axis):
+        return PICTURE
+    if len(arg.shape) == 2 and arg.dtype is not None and arg.dtype.is_int:
+        return LENGTH
+    return 1
+
+
+def _is_spatial(shape: Sequence[int | str | None], axis: int) -> bool:
+    """Whether `axis` is a height or width beside 1 to 4 channels, which come first (NCHW) or last (NHWC)."""
+    if shape[1] in (1, 2, 3, 4):
+        return axis >= 2
+    return shape[3] in (1, 2, 3, 4) and axis in (1, 2)

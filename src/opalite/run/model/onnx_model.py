@@ -1,300 +1,191 @@
-"""OnnxModel: a session's model from an ONNX file, run segment by segment, each compiled for the sizes that arrive."""
+"""OnnxModel: a session's .onnx model, which runs by a stored plan, else is imported, and its plan stored."""
 
 from __future__ import annotations
 
+import os
+import threading
 import time
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ...cl.programs.background_throttle import background_planning
-from ...errors import PlacementError
-from ...importer import ImportRun, ModelImporter, Task
-from ...importer.walk.host_tasks import NodeTask, TrimTask
-from ...importer.walk.segments import GraphOutput, Segment
-from ...importer.walk.shape_dependent_inputs import graph_with_hints
+from ...errors import BundleError
 from ...ir.device.device_info import DeviceInfo
-from ...plan.program import NodeReport, Program, task_report
+from ...ir.model_edits import ModelEdits
+from ...plan.bundle.bundle import Variant
+from ...plan.program import Program
 from ...plan.template.program_template import Template
-from ..execute.memory.io_transfer import Target
-from ..execute.run_trace import RunRecord, RunTrace
-from .background.background_compile import CompileJob
+from ..execute.run_trace import RunTrace
 from .background.graph_compiler import Compiler, PendingExecutable
 from .background.respecialize import Respecializer
-from .background.respecialize_policy import DistantShape
-from .control_flow.loop_runner import LoopRunner
-from .executable_cache import Compiled, ExecutableCache, SizedProgram
-from .fp16_overflow_fallback import recover
-from .imported_model import ImportedModel
-from .run_lock import Access, RunLock, RunLockHold
-from .run_request import PLAIN, RunRequest, targets_by_number
+from .background.respecialize_policy import Sizes
+from .bundle_model import BundleModel
+from .executable_cache import Compiled, ExecutableCache
+from .model_inputs_outputs import example_shapes
+from .plans.plan_files import fits, types_alone
+from .plans.plan_store import PlanStore
+from .run_request import PLAIN, RunRequest
 
-OnPlanned = Callable[["Program | Template", Segment, tuple[str, ...]], None]
-"""Called with a program or template, the segment that it was planned of, and notes, before it is built.
-
-Only segments that are the whole model are reported.
-"""
-
-
-@dataclass
-class Pass:
-    """One pass over a model or over a loop's body.
-
-    jobs: gets jobs to submit after the run; None if nothing may be left to the background. is_model: the pass is over
-    the model itself. only: the one segment of the run with what ran, if nothing but host operators follows.
-    """
-
-    jobs: list[CompileJob] | None
-    is_model: bool = False
-    on_planned: OnPlanned | None = None
-    only: tuple[Compiled, SizedProgram, tuple[int, ...], Segment] | None = None
+if TYPE_CHECKING:
+    from ...plan.planner import Planned
+    from .imported_model import ImportedModel
+    from .run_lock import RunLock
+    from .segment_runs import SegmentRuns
 
 
 class OnnxModel:
-    """An ONNX model of a session, imported and run segment by segment."""
+    """An .onnx model of a session. store: its plans, None if they cannot be used.
 
-    def __init__(self, imported: ImportedModel, compiler: Compiler) -> None:
-        self.imported = imported
+    It imports the model (with onnx) if no plan serves the inputs, or if they must be converted. From then on it works
+    as a session without plans.
+    """
+
+    def __init__(
+        self, model: str | os.PathLike[str] | bytes, compiler: Compiler, edits: ModelEdits | None = None
+    ) -> None:
+        """A model as `edits` change it, compiled by `compiler`."""
+        self._source, self._edits = model, edits
         self.compiler = compiler
-        self.executables = ExecutableCache()
-        self.repeats, self.draws = imported.repeats, imported.draws
-        self.inputs, self.outputs, self.overridable = imported.inputs, imported.outputs, imported.overridable
-        self.opset, self.meta = imported.opset, imported.meta
-        self.logged: set[str] = set()  # notes that the log has
+        self.store = PlanStore.open(model, compiler, edits)
+        self._opening = threading.RLock()
+        self._runs: SegmentRuns | None = None
+        about = (None if self.store is None else self.store.newest()) or self.imported().imported
+        self.inputs, self.outputs, self.overridable = about.inputs, about.outputs, about.overridable
+        self.opset, self.meta = about.opset, about.meta
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """The declared shapes, with a guess for open dimensions."""
-        return self.imported.example_shapes(device)
+        return example_shapes(self.inputs)
 
-    def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Feeds as arrays, checked against the model."""
-        return self.imported.check_feeds(feeds)
+    @property
+    def is_imported(self) -> bool:
+        """Whether the file was parsed."""
+        return self._runs is not None
+
+    @property
+    def draws(self) -> bool:
+        """Whether it may draw random numbers: no plan of such a model is stored."""
+        return self._runs is not None and self._runs.imported.draws
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the file's bytes and the input types decide everything."""
+        return self._runs is None or self._runs.imported.repeats
 
     @property
     def caches(self) -> list[ExecutableCache]:
         """The caches of compiled programs."""
-        return [self.executables]
+        stored = [] if self.store is None else self.store.caches
+        return stored if self._runs is None else [*stored, self._runs.executables]
 
     def reset(self) -> None:
-        """Forget every segment and its compiled programs."""
-        self.imported.reset()
-        self.executables.clear()
+        """Evict compiled programs."""
+        if self.store is not None:
+            self.store.reset()
+        if self._runs is not None:
+            self._runs.reset()
 
-    def run(
-        self, feeds: Mapping[str, Any], request: RunRequest = PLAIN, on_planned: OnPlanned | None = None
-    ) -> tuple[list[Any], RunTrace]:
+    def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Feeds as arrays. InputError if they do not fit."""
+        if self._runs is None and fits(feeds) and self._match(feeds):
+            return dict(feeds)
+        return self.imported().imported.check_feeds(feeds)
+
+    def _match(self, feeds: Mapping[str, Any]) -> bool:
+        """Whether the feeds have exactly the declared names, dtypes and shapes."""
+        known = {a.name: a for a in self.inputs}
+        return feeds.keys() == known.keys() and all(
+            (info := known[name]).dtype is not None
+            and array.dtype == info.dtype.np
+            and array.ndim == len(info.shape)
+            and all(w == g for w, g in zip(info.shape, array.shape, strict=True) if isinstance(w, int))
+            for name, array in feeds.items()
+        )
+
+    def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
         """The model's outputs in order, and the trace."""
-        run_record = RunRecord()
-        trace = RunTrace(run_record=run_record)
-        tunes = (request.tuning.level or self.compiler.options.tune) != "none"
-        jobs: list[CompileJob] = []
-        run_pass = Pass(jobs, True, on_planned)
-        try:
-            with RunLockHold(request.lock, throughout=tunes) as hold:
-                outputs = self._run(self.imported.importer, feeds, request, trace, hold, run_pass)
-        finally:
-            if jobs:
-                self.compiler.submit(jobs)
-        if run_pass.only is not None:
-            compiled, at, sizes, segment = run_pass.only
-            run_record.route = compiled.route_at(at, feeds, lambda: self.imported.whole(at.program, segment, sizes))
+        started = time.perf_counter()
+        store = None if self.compiler.tunes(request.tuning) else self.store
+        found = None if store is None else store.find(feeds, self.is_imported)
+        before: RunTrace | None = None
+        if store is not None and found is not None:
+            plan, sizes = found
+            looked_s = time.perf_counter() - started
+            plan.on_distant = None if self.compiler.background is None else self._respecialize
+            outputs, trace = plan.run_variant(plan.variant, sizes, feeds, request)
+            trace.import_s += looked_s
+            if not trace.overflowed:
+                return outputs, trace
+            # Half storage may have overflowed: only the imported graph can be planned in float32.
+            before = trace
+            store.forget_found(feeds)
+            started = time.perf_counter()
+        runs = self.imported()
+        imported_s = time.perf_counter() - started
+        outputs, trace = runs.run(feeds, request)
+        trace.import_s += imported_s
+        if before is not None:
+            trace.add(before)
+        if trace.overflowed and self.store is not None:
+            self.store.delete(feeds)  # plans that store halves, which overflow
         return outputs, trace
 
-    def _run(
+    def imported(self) -> SegmentRuns:
+        """The imported model, without stored plans."""
+        if self._runs is not None:
+            return self._runs
+        with self._opening, background_planning():
+            if self._runs is None:
+                self.compiler.prestart_for_generic()  # before these modules are read, which takes a while
+                from .segment_runs import SegmentRuns
+
+                imported = self._import()
+                is_storable = self.store is not None and self.store.resolve_data_files(imported)
+                self._runs = SegmentRuns(imported, self.compiler, self.store if is_storable else None)
+            return self._runs
+
+    def _import(self) -> ImportedModel:
+        from .imported_model import ImportedModel  # imports onnx
+
+        return ImportedModel(self._source, self._edits, None if self.store is None else self.store.file)
+
+    def _respecialize(
         self,
-        importer: ModelImporter,
+        plan: BundleModel,
+        variant: Variant,
+        compiled: Compiled,
+        sizes: Sizes,
         feeds: Mapping[str, Any],
-        request: RunRequest,
-        trace: RunTrace,
-        hold: RunLockHold,
-        run_pass: Pass,
-    ) -> list[Any]:
-        """Outputs of a model or of a loop's body."""
-        inside = replace(request, targets={}) if request.targets else request
-        jobs = run_pass.jobs
-
-        def run_body(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
-            return self._run(body, inner, inside, trace, hold, Pass(jobs))
-
-        loops = LoopRunner(self, run_body, inside, trace, hold)
-        throttled = ExitStack()
-
-        def before_import() -> None:
-            hold.release()
-            throttled.enter_context(background_planning())
-
-        clock = time.perf_counter
-        started = clock()
-        with throttled:
-            run = ImportRun(importer, feeds, loops, before_import)
-        trace.import_s += clock() - started
-        run_record = trace.run_record
-        assert run_record is not None
-        pending = hold.track(run)
-        uploaded = pending.uploaded
-        strict = self.compiler.options.strict
-        if strict:
-            _refuse_tasks(run)
-        while run.segment is not None:
-            if request.check is not None:
-                request.check()
-            segment, sizes = run.segment, run.sizes
-            started = clock()
-            found = self.executables.find(segment, sizes)
-            trace.import_s += clock() - started
-            if found is None:
-                hold.release()
-                found = self._compile(segment, trace, request, run, run_pass)
-            if request.waits and found[0].job is not None and not found[0].job.is_over:
-                hold.release()
-                found = self._wait_for_optimized(segment, sizes, found)
-            compiled, at = found
-            executable = compiled.executable
-            distance = DistantShape.NO
-            if request.lock is not None and jobs is not None and self.compiler.background is not None:
-                distance = self.executables.record_sizes(segment, compiled, sizes)
-                if distance is DistantShape.DUE:
-                    keep = run_pass.on_planned if run.is_whole_model else None
-                    jobs.append(self._respecializer(segment, compiled, sizes, request.lock, keep))
-            is_only = run.is_single_segment and run_pass.is_model
-            # A segment runs once in a run, so outputs may stay in its memory, unless they may overflow: then the host
-            # looks at them.
-            views = () if compiled.may_overflow else [i for i, wanted in enumerate(segment.on_host) if not wanted]
-            stays = bool(views or request.targets)
-            if is_only and executable.tier == "generic":
-                # These runs are long and few: other runs of known sizes should not wait for them.
-                access = Access.EXCLUSIVE if stays else Access.UNLOCKED
-            elif is_only and compiled.is_proven and not (compiled.may_overflow or stays or request.recorder):
-                access = Access.SHARED
-            else:
-                access = Access.EXCLUSIVE
-            started = clock()
-            with hold.enter(executable, at.program, access) as lease:
-                if lease is None:
-                    self.compiler.counters.add_wait("optimized", clock() - started)
-                    continue  # with the executable that has replaced this one
-                executable, share = lease
-                arrays = run.feeds  # after the run lock was taken: another run may have spilled them to the host
-                kept = kept_outputs(segment, request.targets) if request.targets and compiled.is_proven else None
-                fed = [uploaded[id(v)][1] if id(v) in uploaded else v for v in arrays]
-                outputs, spent = executable.run(fed, kept, views, request.recorder, share=share)
-            trace.add(spent)
-            pending.add(outputs[i] for i in views)
-            if segment.next_stage is not None:
-                tensors = zip(arrays, executable.inputs_on_device(fed), strict=True)
-                uploaded.update((id(v), (v, t)) for v, t in tensors if t is not None)
-            if kept is None:
-                believed, outputs = recover(
-                    self.compiler,
-                    compiled,
-                    segment.graph,
-                    sizes,
-                    lambda c, r=run: c.executable.run(r.feeds, recorder=request.recorder),  # type: ignore[misc]
-                    *(outputs, trace, request, hold, request.waits or jobs is None, self.logged),
-                )
-                believed.is_proven = True
-                if believed is not compiled:
-                    compiled = self.executables.keep(segment, believed, instead_of=compiled)
-                    if believed.job is not None and jobs is not None:
-                        believed.job.set_target(self.executables, segment, believed)
-                        jobs.append(believed.job)
-                    at = compiled.at(sizes) or at
-            if is_only and distance is not DistantShape.WATCHED:
-                run_pass.only = compiled, at, sizes, segment
-            run_record.add(executable if executable.is_replica else compiled.executable)
-            run_record.note(*compiled.notes, *compiled.inherited_notes, *at.notes)
-            hold.release_if_idle()
-            started = clock()
-            with throttled:
-                run.advance(outputs)
-            trace.host_s += clock() - started
-            if strict:
-                _refuse_tasks(run)
-        hold.untrack(pending)
-        run_record.note(*loops.notes.values())
-        for task in run.tasks_run:
-            run_record.add_host(_task_report(task))
-        return run.outputs
-
-    def _compile(
-        self, segment: Segment, trace: RunTrace, request: RunRequest, run: ImportRun, run_pass: Pass
-    ) -> tuple[Compiled, SizedProgram]:
-        on_planned, jobs = run_pass.on_planned, run_pass.jobs
-        on_built = None
-        if on_planned is not None and run.is_whole_model:
-
-            def on_built(program: Program | Template, notes: tuple[str, ...]) -> None:
-                on_planned(program, segment, notes)
-
-        compile_ = self.compiler.compile if request.waits or jobs is None else self.compiler.compile_soon
-        sizes = run.sizes
-
-        def make() -> Compiled:
-            compiled = compile_(segment.graph, trace, request.tuning, sizes=sizes, on_built=on_built)
-            if compiled.job is not None:
-                assert jobs is not None
-                compiled.job.set_target(self.executables, segment, compiled)
-                jobs.append(compiled.job)
-            return compiled
-
-        return self.executables.find_or_make(segment, sizes, make)
-
-    def _respecializer(
-        self, segment: Segment, compiled: Compiled, sizes: tuple[int, ...], lock: RunLock, on_planned: OnPlanned | None
-    ) -> CompileJob:
-        """The job that plans `segment` for `sizes`, which recur and are far from those of `compiled`."""
-        segment_of = weakref.ref(segment)
-
-        def on_built(program: Program | Template, notes: tuple[str, ...]) -> None:
-            found = segment_of()
-            if on_planned is not None and found is not None:
-                on_planned(program, found, notes)
+        lock: RunLock,
+    ) -> None:
+        """Submit a job that plans for `sizes`, those of `feeds`, which recur far from the sizes of `plan`."""
+        background, store, types = self.compiler.background, self.store, types_alone(feeds)
+        if background is None or store is None or store.failed_before(types):
+            return
 
         def prepare() -> PendingExecutable | None:
-            found = segment_of()
-            if found is None:
+            imported = self._import() if self._runs is None else self._runs.imported
+            if self._runs is None and not store.resolve_data_files(imported):
                 return None
-            return self.compiler.prepare(graph_with_hints(found.graph, sizes), sizes=sizes, on_built=on_built)
+            segment = imported.fresh().only_segment(types)
+            shapes = {name: array.shape for name, array in types.items()}
 
-        job = Respecializer(prepare, lock, getattr(on_planned, "forget", _do_nothing))
-        job.set_base_plan(self.executables, segment, compiled, sizes)
-        return job
+            def complete(planned: Planned) -> Planned:
+                whole = imported.complete(planned.template or planned.program, segment)
+                found = imported.needs(whole, segment, shapes).sizes
+                if not isinstance(whole, Template) or found != variant.needs.sizes:
+                    raise BundleError("its sizes differ from those of the first plan")
+                program = whole.at(sizes)
+                assert program is not None, "planned for them"
+                return replace(planned, program=program, template=whole)
 
-    def _wait_for_optimized(
-        self, segment: Segment, sizes: tuple[int, ...], found: tuple[Compiled, SizedProgram]
-    ) -> tuple[Compiled, SizedProgram]:
-        """Wait for the optimized executable that replaces `found`; `found` if there is none."""
-        started = time.perf_counter()
-        assert found[0].job is not None
-        with self.compiler.rt.programs.expedite_builds():
-            found[0].job.wait()
-        self.compiler.counters.add_wait("optimized", time.perf_counter() - started)
-        return self.executables.find(segment, sizes) or found
+            def on_built(whole: Program | Template, notes: tuple[str, ...]) -> None:
+                store.store_whole(imported, types, segment, whole, whole, notes)
 
+            return self.compiler.prepare(segment.graph, sizes=sizes, on_built=on_built, complete=complete)
 
-def _do_nothing() -> None:
-    """Nothing was stored."""
-
-
-def kept_outputs(segment: Segment, targets: Mapping[str, Target]) -> dict[int, Target]:
-    """Targets by number of the graph's output, for those that nothing else in the model reads."""
-    read = {n for task in segment.tasks for n in task.inputs}
-    if segment.next_stage is not None:
-        read.update(segment.next_stage.incoming)
-    outputs = [(name, s.index) for name, s in segment.exports.items() if isinstance(s, GraphOutput)]
-    return targets_by_number(outputs, {n: t for n, t in targets.items() if n not in read})
-
-
-def _refuse_tasks(run: ImportRun) -> None:
-    """PlacementError if operators had to run on the host between two segments."""
-    hosted = [f"  {task.label}: {task.reason}" for task in run.tasks_run if isinstance(task, NodeTask)]
-    if hosted:
-        raise PlacementError("strict mode rejects nodes that would run on the host:\n" + "\n".join(hosted))
-
-
-def _task_report(task: Task) -> NodeReport:
-    # A trim only cuts off rows that the device has computed and counted: part of the transfer.
-    target = "transfer" if isinstance(task, TrimTask) else "host"
-    return task_report(task.label, task.label.split(" ")[0], task.reason, target)
+        job = Respecializer(prepare, lock, partial(store.record_failed_attempt, types))
+        job.set_base_plan(plan.executables, variant, compiled, sizes)
+        background.submit(job)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from ...cl.memory.device_tensor import DeviceTensor
 from ...cl.programs.background_throttle import report_contention
@@ -145,8 +145,13 @@ class RunLockHold:
             values.restore()
 
     @contextmanager
-    def enter(self, executable: Executable, program: Program, access: Access) -> Iterator[Lease | None]:
-        """A `with` block in which the run may run `program` by the lease's executable; None if that was released."""
+    def enter(
+        self, executable: Executable, program: Program, access: Access, state: Mapping[int, Any] | None = None
+    ) -> Iterator[Lease | None]:
+        """A `with` block in which the run may run `program` by the lease's executable; None if that was released.
+
+        state: as of `Executable.entered`.
+        """
         share: DeviceShare | None = None
         with ExitStack() as held:
             if access is Access.UNLOCKED:
@@ -158,7 +163,7 @@ class RunLockHold:
             elif (replica := held.enter_context(self._replica(executable, program))) is not None:
                 assert self._lock is not None
                 executable, share = replica, self._lock.concurrent
-            yield (executable, share) if held.enter_context(executable.entered(program)) else None
+            yield (executable, share) if held.enter_context(executable.entered(program, state)) else None
 
     @contextmanager
     def _replica(self, executable: Executable, program: Program) -> Iterator[Executable | None]:
@@ -212,7 +217,7 @@ class RunLockHold:
         """Forget the record of a run that is over."""
         self._values.remove(values)
 
-    def __enter__(self) -> RunLockHold:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -30,7 +30,7 @@ from ..model.background.graph_compiler import Compiler
 from ..model.compile_options import CompileOptions, parse_tolerance
 from ..model.executable_cache import ExecutableCache
 from ..model.model_interface import Model
-from ..model.open_model import open_onnx
+from ..model.onnx_model import OnnxModel
 from ..model.plans.plan_key import file_stamp
 from ..model.run_lock import RunLock
 from ..model.run_request import PLAIN, RunRequest
@@ -309,7 +309,7 @@ class AutoModel:
                 f"{self._model!s} was replaced since the session was opened, which needs it again to choose its "
                 "precision; open a new session"
             )
-        return open_onnx(self._model, self._compiler.by(policy_word(policy)), self._edits)
+        return OnnxModel(self._model, self._compiler.by(policy_word(policy)), self._edits)
 
     def _has_changed(self) -> bool:
         return bool(file_stamp(self._model) != self._stamp)

@@ -17,7 +17,7 @@ from ..model.background.background_compile import describe_error
 from ..model.background.graph_compiler import Compiler
 from ..model.compile_options import CompileOptions
 from ..model.model_interface import Model
-from ..model.open_model import open_onnx
+from ..model.onnx_model import OnnxModel
 from ..model.run_lock import RunLock
 from ..model.run_request import RunRequest
 from .precision_choice import FP32, OutputError, PrecisionChoice, compare_outputs, first_limit, types_of
@@ -112,7 +112,7 @@ class PolicySearch(Job):
                 f"stored in half within {tolerance:g} ({mixed.trials} trials)"
             )
         narrow, reference = (
-            open_onnx(self._model, self._compiler.by(policy_word(p)), self._edits) for p in (policy, FP32)
+            OnnxModel(self._model, self._compiler.by(policy_word(p)), self._edits) for p in (policy, FP32)
         )
         runs = [ComparedRuns(model) for model in (narrow, reference)]
         self._on_step("checked")

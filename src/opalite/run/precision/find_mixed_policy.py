@@ -28,8 +28,8 @@ from ...plan.bundle.bundle import is_bundle
 from ..model.background.graph_compiler import Compiler
 from ..model.compile_options import CompileOptions
 from ..model.imported_model import ImportedModel
-from ..model.onnx_model import OnnxModel
 from ..model.run_request import RunRequest
+from ..model.segment_runs import SegmentRuns
 
 Array = np.ndarray[Any, Any]
 Names = tuple[str, ...]
@@ -151,7 +151,7 @@ class _ModelTrials:
 
     def _run(self, policy: PrecisionPolicy) -> list[Array]:
         """The model's tensors; NaN for outputs that half cannot represent."""
-        model = OnnxModel(self._imported.fresh(), self._compiler.by(policy))
+        model = SegmentRuns(self._imported.fresh(), self._compiler.by(policy))
         outputs, trace = model.run(self._feeds, RunRequest(is_trial=True))
         found = [a for a in outputs if isinstance(a, np.ndarray) and a.dtype.kind != "O"]
         return [np.full_like(a, np.nan) if a.dtype.kind == "f" else a for a in found] if trace.overflowed else found

@@ -33,7 +33,7 @@ from ..execute.single_node_executable import SingleNodeExecutable
 from ..model.background.graph_compiler import Compiler
 from ..model.compile_options import CompileOptions, parse_precision
 from ..model.imported_model import ImportedModel
-from ..model.open_model import open_onnx
+from ..model.onnx_model import OnnxModel
 from ..precision.auto_model import choose_precision
 
 Array = np.ndarray[Any, Any]
@@ -106,7 +106,7 @@ def verify_model(
     verifier = _Verifier(compiler, allowed or Tolerance())
     imported = ImportedModel(model)
     wanted = verifier.evaluate(imported.importer, imported.check_feeds(feeds))
-    whole = open_onnx(model, compiler)
+    whole = OnnxModel(model, compiler)
     got, _ = whole.run(whole.check_feeds(feeds))
     base = compiler.policy.precision
     for arg, w, g in zip(imported.outputs, wanted, got, strict=True):

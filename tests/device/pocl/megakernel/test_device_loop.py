@@ -34,7 +34,7 @@ from opalite.pocl.megakernel.host_thread_loop import HostThreadLoop, supports_ho
 from opalite.run.execute.executable import Executable
 from opalite.run.execute.launch_batches import Phase
 from opalite.run.execute.strategies import megakernel_builder
-from opalite.run.model.cached_model import CachedModel
+from opalite.run.model.onnx_model import OnnxModel
 
 from ....helpers.small_models import dense, make_model, noise, port
 
@@ -557,8 +557,8 @@ def test_halves_of_a_kept_plan_are_looked_at_after_every_run(
     for _ in range(2):  # the second goes by the plan that the first has kept
         session = opalite.InferenceSession(model, device=staying.info.id, precision="fp16")
         run_until_linked(session, small)
-    assert isinstance(session._model, CachedModel)
-    assert session._model._onnx is None
+    assert isinstance(session._model, OnnxModel)
+    assert not session._model.is_imported
     (y,) = session.run(None, {"x": np.ones((2, 8), np.float32)})
     np.testing.assert_allclose(y, np.full((2, 4), 2.4e5), rtol=1e-3)
     assert session.overflowed

@@ -12,7 +12,7 @@ import opalite
 from onnx import helper
 from opalite.cl.runtime import Runtime
 from opalite.errors import BundleError
-from opalite.run.model.cached_model import CachedModel
+from opalite.run.model.onnx_model import OnnxModel
 
 from ....helpers.onnx_text import by_onnxruntime
 from ....helpers.small_models import classifier, make_model, noise, port
@@ -53,9 +53,9 @@ def test_one_executable_and_one_plan_serve_sizes(model: Path, rt: Runtime, monke
     session = opalite.InferenceSession(model, device=rt.info.id)
     for shape in SHAPES:
         check(session, alone, shape)
-    assert isinstance(session._model, CachedModel)
-    assert session._model._onnx is not None
-    kept = session._model._onnx.executables.all
+    assert isinstance(session._model, OnnxModel)
+    assert session._model.is_imported
+    kept = session._model.imported().executables.all
     assert len(kept) < len(set(SHAPES))
     assert any(c.template is not None and len(c._made) > 1 for c in kept)
     told = str(session.explain({"x": noise(*SHAPES[0])}))
@@ -65,8 +65,8 @@ def test_one_executable_and_one_plan_serve_sizes(model: Path, rt: Runtime, monke
     again = opalite.InferenceSession(model, device=rt.info.id)
     check(again, alone, SHAPES[0])
     check(again, alone, (7, 3, 8, 8))  # a size that no plan was made for
-    assert isinstance(again._model, CachedModel)
-    assert again._model._onnx is None, "another plan was made"
+    assert isinstance(again._model, OnnxModel)
+    assert not again._model.is_imported, "another plan was made"
 
 
 def test_a_bundle_serves_sizes_for_which_its_guards_hold(
@@ -91,13 +91,13 @@ def test_what_was_tuned_since_is_asked_for_at_other_sizes(
     first.settle()
     for stamp, imports in ((None, False), ("tuned since", True)):
         if stamp is not None:
-            monkeypatch.setattr("opalite.run.model.cached_model.tuning_stamp", lambda stamp=stamp: stamp)
+            monkeypatch.setattr("opalite.run.model.plans.plan_store.tuning_stamp", lambda stamp=stamp: stamp)
         session = opalite.InferenceSession(model, device=rt.info.id)
         session.run(None, {"x": noise(*SHAPES[0])})
-        assert isinstance(session._model, CachedModel)
-        assert session._model._onnx is None
+        assert isinstance(session._model, OnnxModel)
+        assert not session._model.is_imported
         session.run(None, {"x": noise(7, 3, 8, 8)})
-        assert (session._model._onnx is not None) == imports
+        assert (session._model.is_imported) == imports
 
 
 def looked_up() -> Any:

@@ -20,7 +20,7 @@ PROGRAM = """
 import json, sys
 import numpy as np
 import opalite
-import opalite.plan.planner, opalite.run.model.onnx_model
+import opalite.plan.planner, opalite.run.model.segment_runs
 def memory():
     with open("/proc/self/status") as f:
         found = dict(line.split(":", 1) for line in f)

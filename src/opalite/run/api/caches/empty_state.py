@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....errors import OpaliteError, OptionError
-from ...model.cached_model import CachedModel
 from ...model.model_inputs_outputs import NodeArg
 from .kv_cache import kv_cache_model
 from .match_state_outputs import StatePair
@@ -101,9 +100,9 @@ def infer_cache_sizes(
     model = kv_cache_model(session)
     if model is None:
         return {}
-    imported = model.imported() if isinstance(model, CachedModel) else model
+    imported = model.imported().imported
     try:
-        run = ImportRun(imported.imported.importer, imported.check_feeds({**feeds, **blanks}), _no_bodies)
+        run = ImportRun(imported.importer, imported.check_feeds({**feeds, **blanks}), _no_bodies)
         segment = run.segment
         if segment is None:
             return {}

@@ -17,7 +17,6 @@ from ...model.kv_cache.kv_cache_runs import KVCacheRuns
 from .match_state_outputs import StatePair
 
 if TYPE_CHECKING:
-    from ...model.cached_model import CachedModel
     from ...model.onnx_model import OnnxModel
     from ..session.inference_session import InferenceSession
 
@@ -205,10 +204,10 @@ def _has_rows(array: Array, axis: int) -> bool:
     return array.dtype in (np.float32, np.float16) and 1 < axis + 1 < array.ndim and not refuse_row(array.shape[-1])
 
 
-def kv_cache_model(session: InferenceSession) -> CachedModel | OnnxModel | None:
+def kv_cache_model(session: InferenceSession) -> OnnxModel | None:
     """The session's model, with precision 'auto' the chosen one; None if runs cannot append to caches in place."""
     model = session._model if session._auto is None else session._auto.chosen_model()
-    return None if isinstance(model, BundleModel) else cast("CachedModel | OnnxModel", model)
+    return None if isinstance(model, BundleModel) else cast("OnnxModel", model)
 
 
 def as_array(value: Any) -> Array:

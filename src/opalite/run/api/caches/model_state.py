@@ -13,8 +13,7 @@ from ....cl.memory.growable_device_tensor import GrowableDeviceTensor
 from ....errors import InputError, InputTypeError, OptionError
 from ....ir.constants.int8_rows import CACHES
 from ...execute.strategies.launch_parameter_buffer import MAX_IN_FLIGHT
-from ...model.kv_cache.kv_cache_runs import NoKVCacheRunError
-from ...model.kv_cache.multi_step_runs import MultiStepRuns, NotQueuedAheadError
+from ...model.kv_cache.kv_cache_runs import MultiStepRuns, NoKVCacheRunError, NotQueuedAheadError
 from ...model.model_inputs_outputs import NodeArg
 from ..values.io_binding import BoundOutput
 from ..values.ort_value import OrtValue

@@ -23,9 +23,8 @@ from ....plan.control_flow import Flow
 from ...execute.build_progress_bar import build_progress
 from ...execute.run_trace import RunTrace
 from ...model.background.graph_compiler import Compiler
-from ...model.bundle_description import describe_model
 from ...model.compile_options import CompileOptions, parse_precision, parse_tolerance
-from ...model.model_inputs_outputs import NodeArg
+from ...model.model_inputs_outputs import NodeArg, describe_model
 from ...precision.auto_model import choose_precision
 from ..values.ort_value import parse_shape
 

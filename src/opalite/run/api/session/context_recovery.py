@@ -21,8 +21,7 @@ from ..values.ort_value import OrtValue
 from .session_core import SessionCore
 
 if TYPE_CHECKING:
-    from ...model.kv_cache.kv_cache_runs import KVCacheRuns
-    from ...model.kv_cache.multi_step_runs import MultiStepRuns
+    from ...model.kv_cache.kv_cache_runs import KVCacheRuns, MultiStepRuns
 
 
 class Recovery(SessionCore):

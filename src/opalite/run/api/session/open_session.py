@@ -17,7 +17,7 @@ from ....status import ModelLoadCanceled
 from ...model.background.graph_compiler import Compiler
 from ...model.compile_options import CompileOptions, parse_precision, parse_tolerance
 from ...model.model_interface import Model
-from ...model.open_model import open_onnx
+from ...model.onnx_model import OnnxModel
 from ..options.execution_providers import OPENCL, DeviceChoice, ProviderRequest, choose, request_by_policy
 from ..options.session_options import DATA_FILE, DATA_FILE_FROM, NO_FALLBACK, SessionOptions
 
@@ -113,11 +113,11 @@ def open_model(path_or_bytes: ModelSource, compiler: Compiler, edits: ModelEdits
             )
         return BundleModel(path_or_bytes, compiler), None
     if compiler.options.precision != "auto":
-        return open_onnx(path_or_bytes, compiler, edits), None
+        return OnnxModel(path_or_bytes, compiler, edits), None
     from ...precision.auto_model import AutoModel, why_not_half
 
     if why_not_half(compiler.rt.info):
-        return open_onnx(path_or_bytes, compiler.by("fp32"), edits), None
+        return OnnxModel(path_or_bytes, compiler.by("fp32"), edits), None
     auto = AutoModel(path_or_bytes, compiler, edits)
     return auto, auto
 

@@ -50,8 +50,7 @@ from .open_session import (
 
 if TYPE_CHECKING:
     from ....tune.tuning_report import GraphTuning
-    from ...model.kv_cache.kv_cache_runs import KVCacheRuns
-    from ...model.kv_cache.multi_step_runs import MultiStepRuns
+    from ...model.kv_cache.kv_cache_runs import KVCacheRuns, MultiStepRuns
     from ...report.session_stats import SessionStats
 
 

@@ -75,6 +75,10 @@ class Compiler:
     background: BackgroundCompiler | None = None
     counters: SessionCounters = field(default_factory=SessionCounters)
 
+    def tunes(self, tuning: TuneRequest = AS_OPENED) -> bool:
+        """Whether graphs are tuned before they are compiled."""
+        return (tuning.level or self.options.tune) != "none"
+
     def by(self, precision: str | PrecisionPolicy) -> Compiler:
         """The same compiler for another precision."""
         return replace(self, options=replace(self.options, precision=precision))
@@ -133,8 +137,8 @@ class Compiler:
         missing, the caller waits for the optimized ones, and the generic ones are built in the background.
         """
         plan = self._planner(graph, sizes, trace, tuning, policy)
-        is_measured = (tuning.level or self.options.tune) != "none"
-        if self.background is None or self.background.gives_up or not self._may_use_generic(policy) or is_measured:
+        must_wait = self.background is None or self.background.gives_up or not self._may_use_generic(policy)
+        if must_wait or self.tunes(tuning):
             return self._make(graph, plan, trace, sizes, on_built)
         missing_of = self.rt.programs.missing
         plan_generic = partial(plan_for_sizes, lambda g: self.plan_generic(g, trace, policy), graph, sizes)
@@ -258,9 +262,8 @@ class Compiler:
         self, graph: Graph, sizes: Sizes, trace: RunTrace, tuning: TuneRequest, policy: Policy
     ) -> Callable[[], Planned]:
         """A function that plans `graph` with the program for `sizes`. Tuning serves those sizes alone."""
-        tunes = (tuning.level or self.options.tune) != "none"
         plan = partial(self.plan, trace=trace, tuning=tuning, policy=policy)
-        return partial(plan_for_sizes, plan, graph, sizes, alone=tunes)
+        return partial(plan_for_sizes, plan, graph, sizes, alone=self.tunes(tuning))
 
     def _make(
         self,

@@ -50,15 +50,15 @@ class Respecializer(CompileJob):
     """The job that makes and times the plan. Only `settle` waits for it."""
 
     def __init__(
-        self, prepare: Callable[[], PendingExecutable | None], lock: RunLock, forget: Callable[[], None]
+        self, prepare: Callable[[], PendingExecutable | None], lock: RunLock, forget: Callable[[], None] | None
     ) -> None:
         """Delay the job while threads wait for each other, at most MAX_DELAY_S seconds.
 
         prepare: plans, and returns a function that makes the Executable (`Compiler.prepare`). forget: removes the plan
-        that was stored for other processes.
+        that was stored for other processes, if one was.
         """
         super().__init__(self._begin)
-        self._prepare, self._lock, self._forget = prepare, lock, forget
+        self._prepare, self._lock, self._forget = prepare, lock, forget or (lambda: None)
         self._sizes: Sizes = ()
         self._latest = time.monotonic() + MAX_DELAY_S
 

@@ -18,13 +18,12 @@ from ....importer import ImportRun, ModelImporter
 from ....importer.walk.loop_body_tasks import LoopCarried
 from ....importer.walk.segments import GraphOutput, PassThrough, Segment
 from ...execute.loops.loop_iterations import FromInput, FromOutput, LoopCarryPlan, Source
+from ..run_lock import Access
 
 if TYPE_CHECKING:
-    from ...execute.run_trace import RunTrace
     from ..executable_cache import SizedProgram
-    from ..onnx_model import OnnxModel
-    from ..run_lock import RunLockHold
-    from ..run_request import RunRequest
+    from ..model_run import ModelRun
+    from ..segment_runs import SegmentRuns
 
 LONGEST_S = 0.1  # of iterations in one call; between calls the run may be cancelled, and other threads run
 FIRST_ITERATIONS = 256  # in the first call, before their time is known
@@ -50,18 +49,15 @@ class LoopRunner:
 
     def __init__(
         self,
-        model: OnnxModel,
+        runs: SegmentRuns,
         run: Callable[[ModelImporter, Mapping[str, Any]], Sequence[Any]],
-        request: RunRequest,
-        trace: RunTrace,
-        hold: RunLockHold,
+        model_run: ModelRun,
     ) -> None:
         """run: returns the outputs of one iteration."""
         self.notes: dict[str, str] = {}  # how the iterations of each body run, by its name
-        self._model, self._run = model, run
-        self._request, self._trace, self._hold = request, trace, hold
-        tunes = (request.tuning.level or model.compiler.options.tune) != "none"
-        self._may_repeat = request.recorder is None and not tunes
+        self._executables, self._run, self._model_run = runs.executables, run, model_run
+        request = model_run.request
+        self._may_repeat = request.recorder is None and not runs.compiler.tunes(request.tuning)
 
     def __call__(self, importer: ModelImporter, feeds: Mapping[str, Any]) -> Sequence[Any]:
         """The outputs of one iteration."""
@@ -96,14 +92,15 @@ class LoopRunner:
         """The trace and results of iterations in one call, or the reason why they need several calls."""
         if not all(type(v) is np.ndarray for v in feeds.values()):
             return "not everything is a tensor"
-        request, hold = self._request, self._hold
+        hold = self._model_run
+        request = hold.request
         if request.check is not None:
             request.check()
         run = ImportRun(importer, feeds, self, hold.release)
         segment, sizes = run.segment, run.sizes
         if segment is None or not run.is_whole_model:
             return "the body is more than one program, because it depends on contents"
-        ready = self._model.executables.find(segment, sizes)
+        ready = self._executables.find(segment, sizes)
         if ready is None:
             return "its program has not been made yet"
         compiled, at = ready
@@ -118,9 +115,8 @@ class LoopRunner:
         if values is None:
             return "a loop-carried value does not come from its program"
         arrays = run.feeds
-        hold.acquire()
-        with executable.entered(at.program) as is_there:
-            if not is_there:
+        with hold.enter(executable, at.program, Access.EXCLUSIVE) as lease:
+            if lease is None:
                 return "another executable is replacing it"
             iterations = executable.iterations(values.plan)
             if isinstance(iterations, str):
@@ -131,11 +127,8 @@ class LoopRunner:
             executable.count_iterations(result.made)
         hold.release_if_idle()
         spent.tier = executable.tier
-        self._trace.add(spent)
-        run_record = self._trace.run_record
-        if run_record is not None:
-            run_record.add(executable)
-            run_record.note(*compiled.notes, *compiled.inherited_notes, *at.notes)
+        hold.trace.add(spent)
+        hold.note(compiled, at)
         states = [result.states[s] if isinstance(s, int) else feeds[s] for s in values.states]
         return iterations.how, (result.made, result.continues, states, result.rows)
 

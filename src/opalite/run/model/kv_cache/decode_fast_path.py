@@ -20,7 +20,7 @@ from ...execute.memory.io_transfer import Target
 from ...execute.run_trace import RunRecord, RunTrace
 from ...execute.strategies.inflight_runs import InflightRuns
 from ..executable_cache import Compiled
-from ..fp16_overflow_fallback import is_finite
+from ..model_run import is_finite
 from ..run_request import targets_by_number
 
 if TYPE_CHECKING:

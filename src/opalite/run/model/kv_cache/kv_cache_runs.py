@@ -1,7 +1,7 @@
 """KVCacheRuns: runs of a model whose KV caches stay on the device, where new positions are appended in place.
 
-A run repeats the last decode step (decode_fast_path.py), or takes a plan from the cache folder (kv_cache_plans.py), or
-imports the model (kv_cache_import.py).
+A run repeats the last decode step (decode_fast_path.py), or takes a plan from the cache folder (plans/plan_store.py),
+or imports the model (kv_cache_import.py).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from ....ir.dtype import DType
 from ....ir.growable_tensor import GrowableTensor
 from ....plan.kv_cache_spec import KVCacheSpec
 from ....plan.program import Program
-from ....plan.template.program_template import Template
 from ....plan.template.shape_tensors import ShapeTensors
-from ...execute.run_trace import RunRecord, RunTrace
-from ..cached_model import CachedModel
+from ...execute.run_trace import RunTrace
+from ..background.respecialize_policy import Sizes
 from ..executable_cache import Compiled, ExecutableCache
-from ..fp16_overflow_fallback import is_finite
-from ..run_lock import RunLockHold
+from ..model_run import ModelRun, is_finite
+from ..run_lock import Access, RunLockHold
 from ..run_request import RunRequest
 from .decode_fast_path import DecodeFastPath, find_dynamic_runs, kept_numbers, output_of
 
 if TYPE_CHECKING:
     from ..onnx_model import OnnxModel
-    from .kv_cache_plans import KVCachePlan
+    from ..plans.plan_store import StoredPlan
+    from ..segment_runs import SegmentRuns
 
 Array = np.ndarray[Any, Any]
 
@@ -55,15 +55,13 @@ class KVCacheRuns:
     caches: of the next run, by input. fixed_size: inputs of caches that are written into and do not grow.
     """
 
-    def __init__(
-        self, model: OnnxModel | CachedModel, presents: Mapping[str, str], fixed_size: Collection[str] = ()
-    ) -> None:
+    def __init__(self, model: OnnxModel, presents: Mapping[str, str], fixed_size: Collection[str] = ()) -> None:
         """presents: by a cache's input, the output that is its next value."""
         self._model, self.presents, self.fixed_size = model, presents, frozenset(fixed_size)
         self.caches: Mapping[str, GrowableDeviceTensor] = {}
         self._fast_path: DecodeFastPath | None = None  # of runs like the last one
-        self._found: tuple[KVCachePlan, tuple[int, ...]] | None = None  # the plan and sizes for feeds that were checked
-        self._last: tuple[Hashable, tuple[int, ...], int] | None = None  # key, sizes and cache length of the last run
+        self._found: tuple[StoredPlan, Sizes] | None = None  # the plan and sizes for feeds that were checked
+        self._last: tuple[Hashable, Sizes, int] | None = None  # key, sizes and cache length of the last run
 
     @property
     def has_fast_path(self) -> bool:
@@ -78,9 +76,9 @@ class KVCacheRuns:
         return other
 
     @property
-    def imported(self) -> OnnxModel:
+    def imported(self) -> SegmentRuns:
         """The imported model."""
-        return self._model.imported() if isinstance(self._model, CachedModel) else self._model
+        return self._model.imported()
 
     def check_feeds(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         """All inputs of the model, checked; `feeds` as they are if the fast path serves them."""
@@ -95,9 +93,9 @@ class KVCacheRuns:
             for n, t in self.caches.items()
         }
         whole = {**feeds, **past}
-        model = self._model
-        self._found = None if not isinstance(model, CachedModel) else model.find_kv_plan(whole)
-        return whole if self._found is not None else self.imported.check_feeds(whole)
+        store = self._model.store
+        self._found = None if store is None else store.find(whole, self._model.is_imported)
+        return whole if self._found is not None else self.imported.imported.check_feeds(whole)
 
     def run(self, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:
         """The model's outputs in order, None for caches, which have grown; and the trace.
@@ -117,7 +115,7 @@ class KVCacheRuns:
             found = self._run_stored(*self._found, feeds, request)
             if found is not None:
                 return found
-            feeds = self.imported.check_feeds(feeds)
+            feeds = self.imported.imported.check_feeds(feeds)
         from .kv_cache_import import run_imported  # with onnx, which plans do without
 
         return run_imported(self, feeds, request)
@@ -134,77 +132,53 @@ class KVCacheRuns:
             return fast_path.run_in_flight(feeds, self.caches, links, request.unread)
 
     def _run_stored(
-        self, plan: KVCachePlan, sizes: tuple[int, ...], feeds: Mapping[str, Any], request: RunRequest
+        self, plan: StoredPlan, sizes: Sizes, feeds: Mapping[str, Any], request: RunRequest
     ) -> tuple[list[Any], RunTrace] | None:
         """A run by a plan from the cache folder; None if half storage overflowed, with caches as before."""
-        trace = RunTrace(run_record=RunRecord())
-        record, given = plan.record, plan.given
-        with RunLockHold(request.lock) as hold:
-            compiled = plan.compiled(sizes, trace)
+        record, given, variant = plan.record, plan.given, plan.variant
+        assert record is not None
+        with ModelRun(request) as model_run:
+            compiled, _ = plan.executables.find_or_make(
+                variant, sizes, lambda: plan.compiled(variant, sizes, model_run.trace)
+            )
             values = {**feeds, **({} if given is None else given.at(sizes))}
-            hold.acquire()
-            path = ExecutionPath(plan.executables, plan.variant, compiled, record, given)
-            outputs, spent = self.execute(path, sizes, [values[n] for n in record.inputs], request)
-            trace.add(spent)
+            path = ExecutionPath(plan.executables, variant, compiled, record, given)
+            outputs = self.execute(path, sizes, [values[n] for n in record.inputs], model_run)
             if compiled.may_overflow and not is_finite(outputs):
-                assert isinstance(self._model, CachedModel)
-                self._model.discard_kv_plan(plan)
+                assert self._model.store is not None
+                self._model.store.discard(plan)
                 return None
             compiled.is_proven = True
-            self.record(trace, path, sizes, record.lengths_at(sizes))
+            self.record(model_run, path, sizes, record.lengths_at(sizes))
         self.prepare_next(path, feeds, sizes)
         by_number = dict(enumerate(outputs))
-        return [output_of(s, by_number, feeds, values) for s in record.outputs.values()], trace
+        return [output_of(s, by_number, feeds, values) for s in record.outputs.values()], model_run.trace
 
-    def store_plan(
-        self,
-        record: KVCacheSpec,
-        template: Template,
-        program: Template,
-        notes: tuple[str, ...],
-        feeds: Mapping[str, Any],
-    ) -> None:
-        """Store `template`, a copy of `program`, for runs of later processes on such `feeds`."""
-        if isinstance(self._model, CachedModel):
-            self._model.store_kv_plan(record, template, program, notes, feeds)
-
-    def delete_plan(self, feeds: Mapping[str, Any]) -> None:
-        """Delete the stored plan for runs on such `feeds`."""
-        if isinstance(self._model, CachedModel):
-            self._model.delete_kv_plan(feeds)
-
-    def record(self, trace: RunTrace, path: ExecutionPath, sizes: tuple[int, ...], lengths: Mapping[str, int]) -> None:
-        """Record a checked run: set the lengths of caches, and what the trace says of the run."""
-        assert trace.run_record is not None
-        at = path.compiled.at(sizes)
-        trace.run_record.add(path.compiled.executable)
-        trace.run_record.note(
-            *path.compiled.notes, *path.compiled.inherited_notes, *(at.notes if at is not None else ())
-        )
+    def record(self, model_run: ModelRun, path: ExecutionPath, sizes: Sizes, lengths: Mapping[str, int]) -> None:
+        """Record a checked run, and set the lengths of the caches."""
+        model_run.note(path.compiled, path.compiled.at(sizes))
         for name, length in lengths.items():
             self.caches[name].length = length
 
-    def execute(
-        self, path: ExecutionPath, sizes: tuple[int, ...], feeds: Sequence[Any], request: RunRequest
-    ) -> tuple[list[Any], RunTrace]:
-        """Outputs of a graph, None for caches, whose lengths do not change; and the trace. feeds: all its inputs."""
+    def execute(self, path: ExecutionPath, sizes: Sizes, feeds: Sequence[Any], model_run: ModelRun) -> list[Any]:
+        """Outputs of a graph, None for caches, whose lengths do not change. feeds: all its inputs."""
         compiled, record = path.compiled, path.record
         at = compiled.at(sizes)
         assert at is not None
-        executable = compiled.executable
         reserved, made = ({pair[i] for pair in record.input_output_aliases} for i in (0, 1))
         arrays = [v for i, v in enumerate(feeds) if i not in reserved]
         # Outputs of the first run stay on the host if half storage may overflow, because it is checked.
-        keeps = request.targets and (compiled.is_proven or not compiled.may_overflow)
-        targets = kept_numbers(record, request.targets) if keeps else {}
+        targets = model_run.request.targets if compiled.is_proven or not compiled.may_overflow else {}
         others = [o for o in range(len(at.program.outputs) + len(made)) if o not in made]
-        kept = {others.index(o): target for o, target in targets.items() if o not in made}
-        with executable.entered(at.program, self._buffers(record, at.program)):
-            found, spent = executable.run(arrays, kept)
+        kept = {others.index(o): target for o, target in kept_numbers(record, targets).items() if o not in made}
+        model_run.acquire()
+        state = self._buffers(record, at.program)
+        ran = model_run.run(compiled, at, Access.EXCLUSIVE, lambda: arrays, kept, state=state)
+        assert ran is not None, "nothing releases executables of runs on caches"
         outputs: list[Any] = [None] * (len(others) + len(made))
-        for number, value in zip(others, found, strict=True):
+        for number, value in zip(others, ran[0], strict=True):
             outputs[number] = value
-        return outputs, spent
+        return outputs
 
     def _buffers(self, record: KVCacheSpec, program: Program) -> dict[int, Any]:
         """The caches' buffers by slot, converted to the program's dtype."""
@@ -222,7 +196,7 @@ class KVCacheRuns:
         return memory
 
     def prepare_next(
-        self, path: ExecutionPath, feeds: Mapping[str, Any], sizes: tuple[int, ...], is_described: bool = True
+        self, path: ExecutionPath, feeds: Mapping[str, Any], sizes: Sizes, is_described: bool = True
     ) -> None:
         """Prepare the fast path for the next run, if its sizes follow from this run as these from the last.
 
@@ -238,3 +212,25 @@ class KVCacheRuns:
         fed = {n: v for n, v in feeds.items() if n not in self.caches}
         if runs is not None and all(type(v) is np.ndarray for v in fed.values()):
             self._fast_path = DecodeFastPath(path, runs, sizes)
+
+
+class NotQueuedAheadError(Exception):
+    """No step can be queued before the one before it has ended; the caller runs them one by one instead."""
+
+
+class MultiStepRuns:
+    """Takes the model's place in a session's run. feeds: of each step. links: by input, the previous step's output."""
+
+    def __init__(self, runs: KVCacheRuns, feeds: Sequence[Mapping[str, Any]], links: Mapping[str, str]) -> None:
+        self._runs, self._feeds, self._links = runs, feeds, links
+
+    def check_feeds(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The feeds of the first step; steps are checked as they are queued."""
+        return feeds
+
+    def run(self, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:
+        """The model's outputs of each step that was queued, and the trace of all. NotQueuedAheadError for none."""
+        found = self._runs.run_in_flight([feeds, *self._feeds[1:]], self._links, request)
+        if found is None:
+            raise NotQueuedAheadError
+        return found

@@ -42,7 +42,7 @@ from opalite.run.model.background.background_compile import (
     SpareCompileJob,
 )
 from opalite.run.model.background.graph_compiler import Compiler
-from opalite.run.model.plans.plan_cache import PlanCache
+from opalite.run.model.plans.plan_files import PlanFiles
 from opalite.run.report.session_stats import SessionStats
 
 from .....helpers.onnx_text import by_onnxruntime
@@ -242,16 +242,16 @@ def test_no_run_waits_for_the_plan_to_be_kept(
     x = {"x": noise(4, 512)}
     (want,) = session.run(None, x)
     begun, go = threading.Event(), threading.Event()
-    real = PlanCache.store
+    real = PlanFiles.store
     kept: list[int] = []
 
-    def keep(self: PlanCache, feeds: Any, bundle: Any) -> None:
+    def keep(self: PlanFiles, feeds: Any, bundle: Any) -> None:
         begun.set()
         assert go.wait(PATIENCE_S)
         kept.extend(sum(w.nbytes for w in v.stored.weights.values()) for v in bundle.variants)
         real(self, feeds, bundle)
 
-    monkeypatch.setattr(PlanCache, "store", keep)
+    monkeypatch.setattr(PlanFiles, "store", keep)
     held.set()
     assert begun.wait(PATIENCE_S)
     close_to(session.run(None, x)[0], want)

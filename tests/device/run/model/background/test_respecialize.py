@@ -22,7 +22,7 @@ from opalite.run.model.background import respecialize, respecialize_policy
 from opalite.run.model.background.background_compile import CompileJob, Task
 from opalite.run.model.background.respecialize import Respecializer
 from opalite.run.model.background.respecialize_policy import MOST, RETURNS
-from opalite.run.model.cached_model import CachedModel
+from opalite.run.model.onnx_model import OnnxModel
 
 from .....helpers.onnx_text import by_onnxruntime
 from .....helpers.small_models import make_model, noise, port
@@ -130,8 +130,8 @@ def test_a_plan_that_is_no_faster_is_dropped(open_session: Open, times: list[flo
     assert session.stats().respecialized_plans == 0
     note = "one made in the background for s0=40, s1=44 is no faster: 990 ms a run, the other 1e+03"
     assert note in str(session.explain({"x": LARGE}))
-    assert isinstance(session._model, CachedModel)
-    folder = session._model._plans.folder
+    assert isinstance(session._model, OnnxModel)
+    folder = session._model.store.folder
     assert len(list(folder.glob("*.opal"))) == 1
     made = session.stats().plans_made
     again = open_session()  # which plans nothing: that was in vain
@@ -172,8 +172,8 @@ def test_a_kept_plan_gets_a_nearer_one_beside_it(open_session: Open, times: list
     assert made_for(again) == (40, 44)
     come_back(again, SMALL)
     assert made_for(again) == (6, 6)
-    assert isinstance(again._model, CachedModel)
-    assert again._model._onnx is None, "new sizes would be planned anew"
+    assert isinstance(again._model, OnnxModel)
+    assert not again._model.is_imported, "new sizes would be planned anew"
     stats = again.stats()
     assert (stats.respecialized_plans, stats.plans_made, stats.programs_built) == (1, 1, 0)
     last = open_session()

@@ -16,7 +16,7 @@ import onnx
 import opalite
 from opalite.cache.cache_folder import cache_entries
 from opalite.cl.runtime import Runtime
-from opalite.run.model.cached_model import CachedModel
+from opalite.run.model.onnx_model import OnnxModel
 
 from .....helpers.decoders import KINDS, feeds_of
 
@@ -42,8 +42,8 @@ def told(session: opalite.InferenceSession, kind: str, tokens: list[int] = TOKEN
 def imports(session: opalite.InferenceSession) -> bool:
     """Whether the session parsed its file."""
     model = session._model
-    assert isinstance(model, CachedModel)
-    return model._onnx is not None
+    assert isinstance(model, OnnxModel)
+    return model.is_imported
 
 
 def plans(folder: Path) -> list[Path]:
@@ -67,7 +67,7 @@ def test_the_second_process_plans_nothing(folder: Path, rt: Runtime, kind: str) 
         np.testing.assert_array_equal(a, b)
     longer = [*TOKENS, *range(10, 50)]  # beyond what was reserved
     plain = open_session(model, rt)
-    plain._model._imported()  # type: ignore[attr-defined]
+    plain._model.imported()  # type: ignore[attr-defined]
     for a, b in zip(told(second, kind, longer), told(plain, kind, longer), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * np.abs(b).max())
     assert not imports(second)

@@ -7,7 +7,7 @@ import pytest
 from opalite.ir import Graph
 from opalite.ir.growable_tensor import FEW, LONG, PROMPT, SHORT
 from opalite.ir.symbols import Trace
-from opalite.run.model.prompt_length_buckets import graph_of_prompts, prompt_sizes
+from opalite.run.model.kv_cache.kv_cache_import import graph_of_prompts, prompt_sizes
 
 
 @pytest.mark.parametrize(

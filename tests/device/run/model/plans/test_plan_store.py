@@ -22,14 +22,15 @@ import onnx
 import opalite
 from onnx import TensorProto, helper
 from opalite.cache.cache_folder import cache_entries, clear
+from opalite.cache.hit_counters import process_counts
 from opalite.cl.runtime import Runtime
 from opalite.errors import InputError, ModelFormatError
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.plan.bundle.read_bundle import load_bundle
 from opalite.run.model.background.graph_compiler import Compiler
-from opalite.run.model.cached_model import CachedModel
 from opalite.run.model.compile_options import CompileOptions
-from opalite.run.model.plans.plan_cache import open_plans
+from opalite.run.model.onnx_model import OnnxModel
+from opalite.run.model.plans.plan_store import PlanStore
 from opalite.tune.tuning_database import TuningDatabase, Verdict, open_database
 from opalite.tune.tuning_levels import Level
 
@@ -53,15 +54,15 @@ def plans(folder: Path) -> list[Path]:
     return sorted(u.path for u in cache_entries(folder) if u.kind == "plan")
 
 
-def model_of(session: opalite.InferenceSession) -> CachedModel:
+def model_of(session: opalite.InferenceSession) -> OnnxModel:
     model = session._model
-    assert isinstance(model, CachedModel)
+    assert isinstance(model, OnnxModel)
     return model
 
 
 def imports(session: opalite.InferenceSession) -> bool:
     """Whether the session parsed its file."""
-    return model_of(session)._onnx is not None
+    return model_of(session).is_imported
 
 
 # Hits
@@ -165,11 +166,12 @@ def test_a_session_keeps_one_plan_and_a_model_four(
 
 def test_hits_and_misses_are_counted(model: Path, folder: Path, rt: Runtime) -> None:
     for want in ((0, 1), (1, 0)):
+        before = process_counts()["plans"]
         session = open_session(model, rt)
         for _ in range(2):
             session.run(None, {"x": X})
-        cache = model_of(session)._plans
-        assert (cache.hits, cache.misses) == want
+        after = process_counts()["plans"]
+        assert (after.hits - before.hits, after.misses - before.misses) == want
 
 
 def test_shapes_to_try_are_the_same_with_and_without_plans(
@@ -203,7 +205,7 @@ def test_host_steps_and_several_inputs(folder: Path, rt: Runtime, tmp_path: Path
 
 
 def key_of(model: Any, rt: Runtime, **options: Any) -> Path:
-    found = open_plans(model, Compiler(rt, CompileOptions(**options)))
+    found = PlanStore.open(model, Compiler(rt, CompileOptions(**options)))
     assert found is not None
     return found.folder
 
@@ -281,7 +283,7 @@ def test_settings_that_plan_anew(
     model: Path, folder: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(f"OPALITE_{name}", value)
-    assert open_plans(model, Compiler(rt, CompileOptions())) is None
+    assert PlanStore.open(model, Compiler(rt, CompileOptions())) is None
     open_session(model, rt).run(None, {"x": X})
     assert not plans(folder)
 
@@ -373,7 +375,7 @@ def test_a_plan_leaves_room_on_the_disk(
     model: Path, folder: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for free, kept in ((100, 0), (1 << 30, 1)):
-        monkeypatch.setattr("opalite.run.model.plans.plan_cache.free_bytes", lambda folder, free=free: free)
+        monkeypatch.setattr("opalite.run.model.plans.plan_files.free_bytes", lambda folder, free=free: free)
         open_session(model, rt).run(None, {"x": X})
         assert len(plans(folder)) == kept
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.run.model import fp16_overflow_fallback
-from opalite.run.model.fp16_overflow_fallback import is_finite
+from opalite.run.model import model_run
+from opalite.run.model.model_run import is_finite
 
 BAD = (np.inf, -np.inf, np.nan)
 
@@ -16,7 +16,7 @@ BAD = (np.inf, -np.inf, np.nan)
 @pytest.mark.parametrize("large", [1, 1 << 22])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_one_of_many_is_found(monkeypatch: pytest.MonkeyPatch, dtype: Any, large: int) -> None:
-    monkeypatch.setattr(fp16_overflow_fallback, "_LARGE", large)
+    monkeypatch.setattr(model_run, "_LARGE", large)
     most = np.finfo(dtype).max
     array = np.full((3, 7, 5), most, dtype)  # whose sum is infinite
     array[0, 0] = 0, -0.0, np.finfo(dtype).smallest_subnormal, -most, 1

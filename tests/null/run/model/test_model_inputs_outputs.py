@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opalite.ir.dtype import DType
-from opalite.run.model.example_shapes import LENGTH, PICTURE, example_shapes
-from opalite.run.model.model_inputs_outputs import NodeArg
+from opalite.run.model.model_inputs_outputs import LENGTH, PICTURE, NodeArg, example_shapes
 
 Dims = tuple[int | str | None, ...]
 

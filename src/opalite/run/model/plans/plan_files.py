@@ -1,0 +1,224 @@
+"""PlanFiles: the plans of one model in the cache folder, as files.
+
+A plan is a bundle (plan/bundle/bundle.py) of one program at plans/AB/KEY/SHAPES.opal; plans of runs on KV caches are in
+the folder `states` below. KEY is a digest of everything that decides a plan except the shapes (plan_key.py): the
+model's bytes and data files (external_data_files.py), device and driver, options, this package's files, plugins, and
+the versions of onnx and NumPy. So no plan is ever outdated by its key. Large weights are stored once for all plans of a
+model.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from .... import knobs
+from ....cache.cache_folder import cache_folder, discard, trim, usable_folder
+from ....cache.cache_keys import digest
+from ....cache.temporary_folders import free_bytes
+from ....cl.memory.device_tensor import DeviceTensor
+from ....cl.programs.build_parallelism import parallel_map
+from ....errors import BundleError, ModelFormatError
+from ....ir.constants.lazy_array import LazyArray
+from ....ir.constants.model_file import ModelFile
+from ....ir.growable_tensor import GrowableTensor
+from ....ir.model_edits import ModelEdits
+from ....ir.plugins import foreign_state
+from ....plan.bundle.bundle import SUFFIX, Bundle
+from ....plan.bundle.write_bundle import save_bundle
+from ....plan.weights.weight_files import WeightFiles
+from ..background.graph_compiler import Compiler
+from .external_data_files import ExternalDataFiles, read_names, store_names
+from .plan_key import model_digest, plans_key
+
+if TYPE_CHECKING:
+    from ..imported_model import ImportedModel
+
+_log = logging.getLogger(__name__)
+KEPT = 4  # plans of one model: for different shapes
+FAILED = ".failed"
+"""Suffix of an empty file in place of a plan for recurring sizes that was no faster than the one in use."""
+
+STATES = "states"
+"""Folder of plans of runs on KV caches, in the folder of the model's plans."""
+
+_MAX_SHARE = 2  # the largest plan is one half of the cache folder's limit
+_FREE_FACTOR = 4  # free bytes on the disk needed for each byte of a plan
+
+Feeds = Mapping[str, Any]
+
+
+class PlanFiles:
+    """The plans of one model for one device and set of options."""
+
+    def __init__(
+        self,
+        folder: Path,
+        cap_bytes: int,
+        compiler: Compiler,
+        file: ModelFile | None = None,
+        data: ExternalDataFiles | None = None,
+        data_folder: Path | None = None,
+    ) -> None:
+        """compiler: runs the plans. file: the model's, whose digest names `folder`. data: its data files, if known.
+
+        data_folder: the folder of the data files.
+        """
+        self.folder, self.cap_bytes, self.compiler, self.file = folder, cap_bytes, compiler, file
+        self._data, self._data_folder = data, data_folder
+        self._code = foreign_state()
+
+    @classmethod
+    def open(
+        cls, model: str | os.PathLike[str] | bytes, compiler: Compiler, edits: ModelEdits | None = None
+    ) -> Self | None:
+        """The plans of `model`; None if plans cannot be used or the model cannot be read.
+
+        Plans are not used without a cache folder, with tuning, and with settings that show or stop planning.
+        """
+        options = compiler.options
+        shows = knobs.get("OPALITE_STOP_AFTER") is not None or knobs.get("OPALITE_CHECK") or knobs.get("OPALITE_DEBUG")
+        kept = usable_folder()
+        if kept is None or not knobs.get("OPALITE_PLAN_CACHE") or shows or options.tune != "none":
+            return None
+        if not isinstance(model, bytes) and not (isinstance(model, str | os.PathLike) and Path(model).is_file()):
+            return None  # a pipe can be read only once; loading the model reports other errors
+        try:
+            # Other systems lock open files, so that the model could not be replaced.
+            file = None if isinstance(model, bytes) or os.name != "posix" else ModelFile(Path(model))
+            key = plans_key(model_digest(model) if file is None else file.digest(), compiler, edits)
+        except (OSError, ModelFormatError):
+            return None
+        folder = kept / "plans" / key[:2] / key
+        data_folder = (
+            Path(edits.folder) if edits and edits.folder else None if isinstance(model, bytes) else Path(model).parent
+        )
+        data = None
+        if data_folder is not None and (names := read_names(folder)):
+            try:
+                data = ExternalDataFiles(data_folder, names)
+            except OSError:
+                return None  # loading the model reports the missing file
+            folder = _folder_for(folder, data)
+        return cls(folder, knobs.get("OPALITE_CACHE_MB") << 20, compiler, file, data, data_folder)
+
+    @property
+    def weights(self) -> WeightFiles:
+        """The files of large weights, which all plans of the model share."""
+        return WeightFiles(self.folder / "weights")
+
+    def resolve_data_files(self, imported: ImportedModel) -> bool:
+        """Whether plans of the imported model may be stored and found: not if it draws random numbers.
+
+        Plans of a model with data files are keyed by the contents of those. ModelFormatError if the files have changed
+        since this was made.
+        """
+        if imported.draws or not imported.data_files:
+            return not imported.draws
+        if self._data is not None:
+            self._data.check()
+            return True
+        if self._data_folder is None:
+            return False
+        try:
+            data = ExternalDataFiles(self._data_folder, list(imported.data_files))
+        except OSError as e:
+            _log.info("no plan is stored: %s", e)
+            return False
+        if not all(file.is_in_place for file in imported.data_files.values()):
+            return False  # the model may have read other contents
+        store_names(self.folder, data.locations)
+        self._data, self.folder = data, _folder_for(self.folder, data)
+        return True
+
+    def newest_first(self, has_caches: bool) -> list[Path]:
+        """Paths of the plans with or without KV caches, those that were used last first."""
+        folder = self.folder / STATES if has_caches else self.folder
+        found = [(used, path) for path in folder.glob(f"*{SUFFIX}") if (used := _used(path)) is not None]
+        return [path for _, path in sorted(found, reverse=True)]
+
+    def path_for(self, feeds: Feeds) -> Path:
+        """Path of the plan for exactly these types and shapes."""
+        types = sorted((name, array.dtype.str, array.shape, *_growth(array)) for name, array in feeds.items())
+        folder = self.folder / STATES if has_caches(feeds) else self.folder
+        return folder / f"{digest(repr(types))[:24]}{SUFFIX}"
+
+    def store(self, feeds: Feeds, bundle: Bundle) -> None:
+        """Store a plan if it is small enough; a failure is logged only.
+
+        A plan is not stored if plugins were registered since the session was opened: its key would be another.
+        """
+        path = self.path_for(feeds)
+        if foreign_state() != self._code:
+            return
+        weights = [a for v in bundle.variants for a in v.stored.weights.values()]
+        nbytes = sum(a.nbytes for a in weights if not (isinstance(a, LazyArray) and a.is_mapped))
+        if nbytes > self.cap_bytes // _MAX_SHARE:
+            _log.info("a plan of %d MiB is too large for the cache", nbytes >> 20)
+            return
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            free = free_bytes(path.parent)
+            if free is not None and free < _FREE_FACTOR * nbytes:
+                _log.info("a plan of %d MiB is not stored: the disk has %d left", nbytes >> 20, free >> 20)
+                return
+            save_bundle(path, bundle, self.weights, parallel_map)
+        except (BundleError, TypeError, OSError) as e:
+            _log.info("a plan is not stored: %s", e)
+            return
+        for old in self.newest_first(has_caches(feeds))[KEPT:]:
+            discard(old)
+        trim(cache_folder(), self.cap_bytes)
+
+    def record_failed_attempt(self, feeds: Feeds) -> None:
+        """Delete the plan for `feeds`, which was no faster, and record that no process should try again."""
+        path = self.path_for(feeds)
+        discard(path)
+        with suppress(OSError):
+            path.with_suffix(FAILED).touch()
+
+    def failed_before(self, feeds: Feeds) -> bool:
+        """Whether `record_failed_attempt` was called for `feeds`."""
+        return self.path_for(feeds).with_suffix(FAILED).exists()
+
+
+def fits(feeds: Feeds) -> bool:
+    """Whether plans for such `feeds`, apart from caches, may be stored: all are numeric arrays in native byte order."""
+    return all(
+        isinstance(a, GrowableTensor)
+        or (type(a) in (np.ndarray, DeviceTensor) and a.dtype.isnative and not a.dtype.hasobject)
+        for a in feeds.values()
+    )
+
+
+def types_alone(feeds: Feeds) -> dict[str, Any]:
+    """Arrays of zeros of the same types, which take no memory."""
+    return {n: np.broadcast_to(np.zeros((), a.dtype), a.shape) for n, a in feeds.items()}
+
+
+def has_caches(feeds: Feeds) -> bool:
+    """Whether KV caches are among the inputs."""
+    return any(isinstance(a, GrowableTensor) for a in feeds.values())
+
+
+def _folder_for(folder: Path, data: ExternalDataFiles) -> Path:
+    """Folder of the plans of a model with data files. folder: for the model's own bytes."""
+    key = digest(folder.name, data.key)
+    return folder.parents[1] / key[:2] / key
+
+
+def _used(path: Path) -> float | None:
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return None
+
+
+def _growth(array: Any) -> tuple[Any, ...]:
+    """The part of the key for a growable tensor, besides dtype and shape."""
+    return (array.axis, array.grows, array.narrow) if isinstance(array, GrowableTensor) else ()

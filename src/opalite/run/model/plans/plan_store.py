@@ -1,0 +1,354 @@
+"""PlanStore: plans of .onnx models, found in the cache folder, so that a second start needs neither onnx nor passes.
+
+Plans of runs on KV caches also record what their runs take and give (plan/kv_cache_spec.py): a prompt and the tokens
+after it take different programs. The tuning database is not part of a plan's key: a plan records the tuning results
+that it used (`_is_current`). A damaged plan is deleted with one log line and made again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....cache.cache_folder import discard
+from ....cache.hit_counters import count_lookup
+from ....cl.programs.background_throttle import background_planning
+from ....errors import BundleError
+from ....ir.device.device_info import DeviceInfo
+from ....plan.bundle.bundle import Bundle, NotServedError, Variant, programs_of
+from ....plan.bundle.dispatch_key import DispatchKey
+from ....plan.kv_cache_spec import KVCacheSpec
+from ....plan.program import Program
+from ....plan.template.program_template import Template
+from ....plan.template.shape_tensors import ShapeTensors
+from ....plan.weights.weight_files import WeightFiles
+from ....tune.database_files import tuning_stamp
+from ..background.graph_compiler import Compiler, specs
+from ..background.respecialize_policy import FAR, Sizes, distance
+from ..bundle_model import BundleModel
+from ..executable_cache import ExecutableCache
+from ..model_inputs_outputs import describe_model
+from ..route import types_key
+from .plan_files import KEPT, Feeds, PlanFiles, fits, has_caches, types_alone
+
+if TYPE_CHECKING:
+    from ....importer.walk.segments import Segment
+    from ..imported_model import ImportedModel
+
+_log = logging.getLogger(__name__)
+
+_RECORD = "appending"
+"""Key of the KVCacheSpec in a bundle's description."""
+
+_TYPES_KEPT = 256
+"""Number of input types whose plan is cached."""
+
+Store = Callable[["Segment", "Program | Template", "tuple[str, ...]"], None]
+"""Stores the plan of a segment that is the whole model, with notes on it."""
+
+
+class StoredPlan(BundleModel):
+    """An open plan, for inputs of the names and types that it was made for.
+
+    variant: its program. made_for: the open sizes of that. record: of runs on KV caches, else None.
+    """
+
+    def __init__(self, path: Path, compiler: Compiler, weights: WeightFiles) -> None:
+        """NotServedError on a machine that is too small, BundleError for a damaged plan."""
+        super().__init__(path, compiler, weights)
+        self.variant = self._loaded().find(compiler.rt.info)
+        needs = self.variant.needs
+        self.made_for = needs.sizes_of(needs.shapes) or ()
+        self.record: KVCacheSpec | None = None
+        try:
+            if _RECORD in self._loaded().meta:
+                self.record = KVCacheSpec.from_json(self._loaded().meta[_RECORD])
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as e:
+            raise BundleError(f"'{path}' does not say what its runs take ({e})") from e
+        if self.record is not None:
+            template = self.variant.template
+            if template is None or len(template.names) != self.record.open_sizes:
+                raise BundleError(f"'{path}' holds no program for runs on caches")
+            self.made_for = template.sizes
+
+    @property
+    def given(self) -> ShapeTensors | None:
+        """Values that follow from the sizes alone."""
+        return None if self.variant.template is None else self.variant.template.given
+
+    def sizes_of(self, feeds: Feeds) -> Sizes | None:
+        """The open sizes of a run on `feeds`, of the types that the model takes; None if the plan does not serve them.
+
+        Guards of the program are not looked at.
+        """
+        if self.record is not None:
+            return self.record.sizes_of(feeds)
+        needs = self.variant.needs
+        shapes = {name: array.shape for name, array in feeds.items()}
+        return needs.sizes_of(shapes) if needs.shapes.keys() == shapes.keys() and not has_caches(feeds) else None
+
+
+class PlanStore(PlanFiles):
+    """The plans of one model for one device and set of options. Thread-safe.
+
+    A session stores the first plan that it makes, and up to KEPT plans if sizes are open, since one plan serves all
+    sizes for which its guards hold; as many plans of runs on KV caches.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._opening = threading.RLock()  # for opening a plan
+        self._lock = threading.Lock()  # for what follows
+        self._plans: list[StoredPlan] = []
+        self._seen: set[Path] = set()
+        self._found: OrderedDict[Any, tuple[StoredPlan, Sizes]] = OrderedDict()  # by types of arrays
+        self._slots = {False: KEPT, True: KEPT}  # plans that this session may store, without and with KV caches
+
+    @property
+    def caches(self) -> list[ExecutableCache]:
+        """The compiled programs of the open plans."""
+        with self._lock:
+            return [plan.executables for plan in self._plans]
+
+    def reset(self) -> None:
+        """Evict compiled programs; plans are opened again."""
+        with self._lock:
+            for plan in self._plans:
+                plan.executables.clear()
+            self._plans, self._seen = [], set()
+            self._found.clear()
+
+    # Finding plans
+
+    def newest(self) -> BundleModel | None:
+        """The plan used last, for its description of inputs and outputs; None counts as a miss."""
+        with self._opening:
+            for has_caches in (True, False):
+                for plan in self._open_new(has_caches):
+                    return plan
+        count_lookup("plans", False)
+        return None
+
+    def find(self, feeds: Feeds, is_imported: bool) -> tuple[StoredPlan, Sizes] | None:
+        """(plan, sizes) of runs on such `feeds`: arrays, and GrowableTensors for caches; None if no plan can run now.
+
+        Of several the plan made for the nearest sizes. is_imported: the model is imported, which serves other types of
+        arrays than those found before.
+        """
+        key = types_key(feeds)
+        with self._lock:
+            found = self._found.get(key)
+            if found is not None:
+                self._found.move_to_end(key)
+        if found is not None or (is_imported and key is not None) or not fits(feeds):
+            return found
+        with self._opening, background_planning():
+            found = self._find(feeds, not is_imported)
+            if found is not None and key is not None:
+                with self._lock:
+                    self._found[key] = found
+                    if len(self._found) > _TYPES_KEPT:
+                        self._found.popitem(last=False)
+        return found
+
+    def _find(self, feeds: Feeds, looks: bool) -> tuple[StoredPlan, Sizes] | None:
+        """looks: in the cache folder too, if no open plan that was made for near sizes is ready."""
+        for is_last in (False, True) if looks else (True,):
+            if looks and is_last:
+                for _ in self._open_new(has_caches(feeds)):
+                    pass
+            pairs = self._serving(feeds)
+            if is_last or any(distance(plan.made_for, sizes) < FAR for plan, sizes in pairs):
+                for pair in pairs:
+                    if self._is_ready(*pair):
+                        return pair
+        if looks:
+            count_lookup("plans", False)
+        return None
+
+    def _open_new(self, has_caches: bool) -> Iterator[StoredPlan]:
+        """The plans of the cache folder that were not seen yet, opened one by one, the newest first."""
+        for path in self.newest_first(has_caches):
+            if path in self._seen:
+                continue
+            self._seen.add(path)
+            try:
+                plan = StoredPlan(path, self.compiler, self.weights)
+            except NotServedError:
+                continue
+            except BundleError as e:
+                _drop(path, e)
+                continue
+            with self._lock:
+                self._plans.append(plan)
+            yield plan
+
+    def _serving(self, feeds: Feeds) -> list[tuple[StoredPlan, Sizes]]:
+        """Open plans that serve `feeds`, with the sizes; those made for near sizes first."""
+        pairs = [(plan, sizes) for plan in [*self._plans] if (sizes := plan.sizes_of(feeds)) is not None]
+        pairs.sort(key=lambda pair: distance(pair[0].made_for, pair[1]))
+        return [pair for pair in pairs if self._holds(*pair)]
+
+    def _holds(self, plan: StoredPlan, sizes: Sizes) -> bool:
+        try:
+            template = plan.variant.template
+            return template is None or template.holds(sizes)
+        except BundleError as e:
+            self._forget(plan)
+            _drop(Path(plan.path), e)
+            return False
+
+    def _is_ready(self, plan: StoredPlan, sizes: Sizes) -> bool:
+        """Whether a plan can run at once: it is compiled, or current with the tuning database and readable.
+
+        A program that was planned before some tuning serves the sizes that it was made for alone. For runs on arrays
+        no program may be missing, because importing the model for generic programs is faster than building it.
+        """
+        is_compiled = plan.executables.find(plan.variant, sizes) is not None
+        if is_compiled and plan.record is not None:
+            return True
+        tuning, compiler = plan.variant.stored.tuning, self.compiler
+        if sizes != plan.made_for and tuning is not None and tuning.stamp != tuning_stamp():
+            return False
+        if is_compiled:
+            return True
+        try:
+            program = plan.load_program(plan.variant)
+        except BundleError as e:
+            self._forget(plan)
+            _drop(Path(plan.path), e)
+            return False
+        if not _is_current(program, compiler.rt.info):
+            return False  # tuning has chosen other settings since
+        if plan.record is None and compiler.background is not None and compiler.rt.programs.missing(specs(program)):
+            return False
+        count_lookup("plans", True)
+        with suppress(OSError):  # a read-only cache is used too
+            os.utime(plan.path)
+        return True
+
+    # Storing and deleting plans
+
+    def storing(self, imported: ImportedModel, feeds: Feeds) -> Store | None:
+        """A function that stores the plan of a run on `feeds`; None if no plan may be stored."""
+        if not (self._slots[False] and fits(feeds)):
+            return None
+        types = types_alone(feeds)
+
+        def store(segment: Segment, program: Program | Template, notes: tuple[str, ...]) -> None:
+            if self._take_slot(False, isinstance(program, Template)):
+                with suppress(BundleError):  # for example, an output is an input
+                    self.store_whole(imported, types, segment, program, imported.complete(program, segment), notes)
+
+        return store
+
+    def store_whole(
+        self,
+        imported: ImportedModel,
+        types: Feeds,
+        segment: Segment,
+        program: Program | Template,
+        whole: Program | Template,
+        notes: Sequence[str],
+    ) -> None:
+        """Store `whole`, `program` of `segment` with ports that are the model's own, for inputs of `types`."""
+        with suppress(BundleError):
+            needs = imported.needs(whole, segment, {name: array.shape for name, array in types.items()})
+            self._store(imported, types, program, whole, needs, notes)
+
+    def store_for_caches(
+        self,
+        imported: ImportedModel,
+        feeds: Feeds,
+        record: KVCacheSpec,
+        given: ShapeTensors | None,
+        program: Program | Template,
+        notes: Sequence[str],
+    ) -> None:
+        """Store the plan of runs on KV caches and on such `feeds`. given: values that follow from the sizes alone."""
+        may = fits(feeds) and isinstance(program, Template) and not record.has_constants
+        if not may or not self._take_slot(True):
+            return
+        assert isinstance(program, Template)
+        content = replace(program, program=replace(program.program), given=given)
+        at_hand = content.at(content.sizes)
+        assert at_hand is not None
+        shapes = {name: spec.shape for name, spec in {**record.tensors, **record.contents}.items()}
+        with suppress(BundleError):
+            needs = DispatchKey.of(at_hand, shapes, {n: spec.numbers for n, spec in record.tensors.items()})
+            self._store(imported, feeds, program, content, needs, notes, record)
+
+    def _take_slot(self, has_caches: bool, is_template: bool = True) -> bool:
+        """Count a plan to store; False if this session has stored enough."""
+        with self._lock:
+            left = self._slots[has_caches]
+            self._slots[has_caches] = max(0, left - 1) if is_template else 0
+            return left > 0
+
+    def _store(
+        self,
+        imported: ImportedModel,
+        types: Feeds,
+        program: Program | Template,
+        content: Program | Template,
+        needs: DispatchKey,
+        notes: Sequence[str],
+        record: KVCacheSpec | None = None,
+    ) -> None:
+        """Store `content`, which is `program` or a copy of it with everything that its runs need."""
+        about = {**describe_model(imported), "notes": list(notes)}
+        if record is not None:
+            about[_RECORD] = record.to_json()
+        variant = Variant(self.compiler.rt.info, content, needs=needs)
+        self._seen.add(self.path_for(types))
+        self.store(types, Bundle([variant], about))
+        own, stored = programs_of(program)[0], variant.stored
+        own.weight_keys.update((n, key) for n, key in stored.weight_keys.items() if n in own.weights)
+        if stored is not own:
+            stored.weights = {}  # else they live until the garbage collector runs
+
+    def discard(self, plan: StoredPlan) -> None:
+        """Delete a plan whose outputs overflowed."""
+        self._forget(plan)
+        discard(Path(plan.path))
+
+    def delete(self, feeds: Feeds) -> None:
+        """Delete all plans that serve `feeds`: their outputs overflow."""
+        if fits(feeds):
+            discard(self.path_for(feeds))
+            with self._opening:
+                for _ in self._open_new(has_caches(feeds)):
+                    pass
+                for plan, _ in self._serving(feeds):
+                    self.discard(plan)
+
+    def forget_found(self, feeds: Feeds) -> None:
+        """Have runs on such `feeds` go through the imported model."""
+        with self._lock:
+            self._found.pop(types_key(feeds), None)
+
+    def _forget(self, plan: StoredPlan) -> None:
+        with self._lock:
+            if plan in self._plans:
+                self._plans.remove(plan)
+
+
+def _is_current(program: Program, device: DeviceInfo) -> bool:
+    """Whether planning with the tuning database as it is now would give the same `program`."""
+    if program.tuning is None or program.tuning.stamp == tuning_stamp():
+        return True
+    from ....tune.plan_dependencies import holds  # imports kernels, which plans do not need
+
+    return holds(program.tuning, device)
+
+
+def _drop(path: Path, fault: object) -> None:
+    _log.warning("removed plan %s… of the cache: %s; it will be made again", path.stem[:12], fault)
+    discard(path)
