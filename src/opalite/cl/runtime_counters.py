@@ -17,6 +17,7 @@ class Counters:
     programs_built: int = 0  # compiled from source
     programs_built_in_background: int = 0  # of those: in the background
     programs_loaded: int = 0  # loaded as binaries
+    programs_from_bundle: int = 0  # of those: from a bundle
     kernels_made: int = 0
     memory_objects: int = 0  # buffers, sub-buffers and images
     bytes_allocated: int = 0

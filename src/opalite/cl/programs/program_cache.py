@@ -13,8 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 
 import pyopencl as cl
 
@@ -28,12 +28,13 @@ from ...pocl import cpu_workarounds as pocl
 from ...pocl.check_loadable import UnloadableError
 from ..runtime_counters import Counters, ProgramCounts
 from .build_parallelism import may_start_processes, worker_count
-from .build_pool import BuildPool
+from .build_pool import BuildPool, Lane
 from .build_worker import PART
 from .compile_source import NO_OPTIMIZATION, SourceCompiler
 
 _log = logging.getLogger(__name__)
 _FEW = 2  # missing programs up to which this process compiles: workers take as long to start
+_LINKS = Lane("links", 1, is_background=True)
 _NICE_LINK, _NICE_FIRST, _NICE_URGENT, _NICE_BACKGROUND = 0, 1, 5, 15  # of worker processes
 
 Spec = tuple[str, str, str]
@@ -41,18 +42,6 @@ Spec = tuple[str, str, str]
 
 Part = tuple[str, str]
 """Source text and build options of one translation unit of a linked program."""
-
-
-@dataclass
-class CacheStats:
-    """Counts programs by their source."""
-
-    memory_hits: int = 0
-    from_bundle: int = 0
-    disk_hits: int = 0
-    misses: int = 0
-    saved: int = 0
-    build_s: float = 0.0
 
 
 class ProgramCache:
@@ -75,7 +64,6 @@ class ProgramCache:
 
         index: of the device, 'platform:device'; without it no worker process builds.
         """
-        self.stats = CacheStats()
         self._context = context
         self._device = device
         self._info = info
@@ -90,26 +78,24 @@ class ProgramCache:
         self.is_serving = False
         self._has_linked = False
         self._link_locks: dict[str, threading.Lock] = {}  # by key of the linked program
-        self._pool: BuildPool | None = None
-        self._link_pool: BuildPool | None = None
-        self._background_pool: BuildPool | None = None
         # PoCL compiles under one lock: two threads were no faster than one.
         self._serial = info.family == "pocl"
         self._compiler = SourceCompiler(context, device, info, store)
         self._fragile = FRAGILE_COMPILER in info.quirks
-        if self._serial and index and os.name == "posix":
-            if worker_count() > 1 or self._fragile:
-                self._pool = BuildPool(index, info.version, worker_count())
-            # Linking takes as long as all builds together. A worker does it, even on a single core, so that runs are
-            # not slowed down.
-            if self._pool is not None or may_start_processes():
-                self._link_pool = BuildPool(index, info.version, 1, niceness=_NICE_BACKGROUND)
-                self._background_pool = BuildPool(index, info.version, worker_count(), niceness=_NICE_BACKGROUND)
+        self._calls, self._background = Lane("calls", worker_count()), Lane("background", worker_count(), True)
+        # Workers build for callers, unless there would be a single one.
+        self._calls_use_workers = worker_count() > 1 or self._fragile
+        # Linking takes as long as all builds together. A worker does it, even on a single core, so that runs are not
+        # slowed down.
+        uses_workers = (
+            self._serial and index and os.name == "posix" and (self._calls_use_workers or may_start_processes())
+        )
+        self._pool = BuildPool(index, info.version) if uses_workers else None
 
     def prestart_workers(self, count: int | None = None) -> None:
         """Start `count` workers (default: the limit) if the store is empty, so that every program is missing."""
-        if self._pool is not None and (self._store is None or self._store.is_empty()):
-            self._pool.start(count)
+        if self._store is None or self._store.is_empty():
+            self._start_workers(count or self._calls.limit)
 
     def prestart_for_generic(self) -> None:
         """Start one worker, unless the store is marked as holding all generic programs (`report_generic`).
@@ -117,8 +103,12 @@ class ProgramCache:
         Finding the missing programs takes as long as starting a worker, so the worker starts first. One suffices: most
         models need one or two programs, which it builds before a second worker would be ready.
         """
-        if self._pool is not None and not self._has_all_generic:
-            self._pool.start(1)
+        if not self._has_all_generic:
+            self._start_workers(1)
+
+    def _start_workers(self, count: int) -> None:
+        if self._pool is not None and self._calls_use_workers:
+            self._pool.start(self._calls, count)
 
     def report_generic(self) -> None:
         """Mark the store as holding all generic programs."""
@@ -153,8 +143,6 @@ class ProgramCache:
             mine = future is None
             if future is None:
                 future = self._programs[text, options] = Future()
-            else:
-                self.stats.memory_hits += 1
         if not mine and counts is not None:
             counts.add(shared=1)
         if mine:
@@ -175,19 +163,14 @@ class ProgramCache:
         distinct = {spec[:2]: spec for spec in specs}
         return [spec for key, spec in distinct.items() if key not in made and not self._is_stored(key)]
 
-    @contextmanager
-    def expedite_builds(self) -> Iterator[None]:
+    def expedite_builds(self) -> AbstractContextManager[None]:
         """Inside, a caller waits for background builds or linking: they run at normal priority."""
-        with ExitStack() as entered:
-            for pool in (self._background_pool, self._link_pool):
-                if pool is not None:
-                    entered.enter_context(pool.expedite_builds())
-            yield
+        return nullcontext() if self._pool is None else self._pool.expedite_builds()
 
     @property
     def may_build_in_background(self) -> bool:
         """Return whether programs can be compiled in the background without blocking runs."""
-        return not self._serial or self._background_pool is not None
+        return not self._serial or self._pool is not None
 
     def build_in_background(
         self,
@@ -202,21 +185,12 @@ class ProgramCache:
         `is_serving`), otherwise a thirtieth. Programs that fail are left to `get`, which raises the error.
         """
         missing = self.missing(specs)
-        if self._background_pool is not None and missing:
-            crashed: dict[int, str] = {}
-            builds = [(text, self._compiler.full_options(options)) for text, options, _ in missing]
+        if self._pool is not None and missing:
             started = time.perf_counter()
-            self._background_pool.lower_priority(self._niceness(urgent))
-            if self._pool is not None:
-                self._background_pool.take_over_workers(self._pool)  # they have loaded the driver already
-            for number, binary in self._background_pool.build(builds, waits=True, crashed=crashed, stop=stop):
-                text, options, name = missing[number]
-                self._worker_binaries[text, options] = binary
-                self.get(text, options, name, counts)
+            by_key = {spec[:2]: spec for spec in missing}
+            for key in self._build_in_pool(list(by_key), self._background, self._niceness(urgent), stop):
+                self.get(*by_key[key], counts)
             counts.add(build_s=time.perf_counter() - started)
-            for number, crash in crashed.items():
-                if self._pool is not None and not stop():
-                    self._build_unoptimized(missing[number][:2], crash)
             return
         for spec in missing:
             if stop():
@@ -225,19 +199,10 @@ class ProgramCache:
                 self.get(*spec, counts)
 
     def prestart_background_workers(self, may_link: bool) -> None:
-        """Start workers for urgent background builds.
-
-        may_link: a program may be linked at the same time, so the link pool takes over one ready worker first.
-        """
-        if self._background_pool is None or self._link_pool is None:
-            return
-        self._background_pool.lower_priority(self._niceness(True))
+        """Start workers for urgent background builds, and one more if a program `may_link` at the same time."""
         if self._pool is not None:
-            if may_link and not self._has_linked:
-                self._link_pool.lower_priority(self._link_niceness)
-                self._link_pool.take_over_workers(self._pool)
-            self._background_pool.take_over_workers(self._pool)  # they have loaded the driver already
-        self._background_pool.prestart()
+            count = self._background.limit + (may_link and not self._has_linked)
+            self._pool.start(self._background, count, self._niceness(is_urgent=True))
 
     @property
     def _link_niceness(self) -> int:
@@ -340,11 +305,10 @@ class ProgramCache:
 
     def _link(self, text: str, options: str, key: str, stop: Callable[[], bool] | None = None) -> bytes:
         """Link in a worker and store the binary; b"" if that fails."""
-        if self._link_pool is None:
+        if self._pool is None:
             return b""
-        self._link_pool.lower_priority(self._link_niceness)
-        self._has_linked = True
-        for _, binary in self._link_pool.build([(text, options)], waits=True, stop=stop):
+        niceness, self._has_linked = self._link_niceness, True
+        for _, binary in self._pool.build(_LINKS, [(text, options)], niceness=niceness, waits=True, stop=stop):
             self._count(ProgramCounts(in_background=True), built=1)
             self._save(key, binary)
             return binary
@@ -352,47 +316,45 @@ class ProgramCache:
 
     def _build_by_workers(self, specs: Sequence[Spec], report: Callable[[int], None]) -> set[tuple[str, str]]:
         """Let workers build missing programs if there are many; returns the programs built."""
-        if self._pool is None:
+        if self._pool is None or not self._calls_use_workers:
             return set()
         keys = [(text, options) for text, options, _ in specs]
         missing = [k for k in dict.fromkeys(keys) if k not in self._programs and not self._is_stored(k)]
-        if not missing or (len(missing) <= _FEW and not self._fragile and not self._pool.pids):
+        if not missing or (len(missing) <= _FEW and not self._fragile and not self._pool.has_idle_worker):
             return set()
         # Longest first: a long program started last would be waited for alone.
         missing.sort(key=lambda key: len(key[0]), reverse=True)
-        started = time.perf_counter()
         built = set()
-        for key in self._build_in_pool(missing):
+        for key in self._build_in_pool(missing, self._calls):
             built.add(key)
             report(keys.count(key))
-        self.stats.build_s += time.perf_counter() - started
         return built
 
-    def _build_in_pool(self, missing: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """Let workers build `missing`; yields each program when it is built."""
+    def _build_in_pool(
+        self, missing: Sequence[Part], lane: Lane, niceness: int = 0, stop: Callable[[], bool] | None = None
+    ) -> Iterator[Part]:
+        """Let workers build `missing`; yields each program when it is built.
+
+        A program that crashes the compiler is built without optimization; `_crashes` has those that crash it then, too.
+        """
         assert self._pool is not None
         crashed: dict[int, str] = {}
         builds = [(text, self._compiler.full_options(options)) for text, options in missing]
-        for number, binary in self._pool.build(builds, waits=self._fragile, crashed=crashed):
+        waits = self._fragile or lane.is_background
+        build = partial(self._pool.build, lane, niceness=niceness, stop=stop)
+        for number, binary in build(builds, waits=waits, crashed=crashed):
             self._worker_binaries[missing[number]] = binary
             yield missing[number]
         for number, crash in crashed.items():
-            self._build_unoptimized(missing[number], crash)
-
-    def _build_unoptimized(self, program: tuple[str, str], crash: str) -> None:
-        """Let a worker build a program that crashed the compiler (`crash`: how) without optimization."""
-        assert self._pool is not None
-        text, options = program
-        for _, binary in self._pool.build(
-            [(text, f"{self._compiler.full_options(options)} {NO_OPTIMIZATION}")], waits=True
-        ):
-            self._worker_binaries[program] = binary
-            _log.warning(
-                "the compiler of %s crashed (%s) on a program with options %r; it is built with %s",
-                *(self._info.name, crash, options, NO_OPTIMIZATION),
-            )
-            return
-        self._crashes[program] = crash
+            text, options = builds[number]
+            for _, binary in build([(text, f"{options} {NO_OPTIMIZATION}")], waits=True):
+                self._worker_binaries[missing[number]] = binary
+                _log.warning(
+                    "the compiler of %s crashed (%s) on a program with options %r; it is built with %s",
+                    *(self._info.name, crash, missing[number][1], NO_OPTIMIZATION),
+                )
+            if missing[number] not in self._worker_binaries and (stop is None or not stop()):
+                self._crashes[missing[number]] = crash
 
     def _is_stored(self, program: tuple[str, str]) -> bool:
         """Return whether the program's binary is in a bundle or the store."""
@@ -420,29 +382,25 @@ class ProgramCache:
     def _make(self, text: str, options: str, name: str, counts: ProgramCounts) -> cl._Program:
         program = self._accept(self._bundled.pop((text, options), bytes)())
         if program is not None:
-            self.stats.from_bundle += 1
             count_lookup("programs", True)
             self._count(counts, loaded=1)
+            self._counters.programs_from_bundle += 1
             return program
         key = self._key(text, options)
         program = self._find(key)
         count_lookup("programs", program is not None)
         if program is not None:
-            self.stats.disk_hits += 1
             self._count(counts, loaded=1)
             return program
-        self.stats.misses += 1
         known = (text, options) in self._worker_binaries or (text, options) in self._crashes
         if self._fragile and self._pool is not None and not known:
-            list(self._build_in_pool([(text, options)]))
+            list(self._build_in_pool([(text, options)], self._calls))
         # A worker's binary is stored as it is. Asking PoCL for it would load each kernel again, and PoCL keeps 128
         # loaded kernels at most: beyond that, each launch opens a library.
         binary = self._worker_binaries.pop((text, options), b"")
         program = self._accept(binary)
         if program is None:
-            started = time.perf_counter()
             program = self._compiler.compile(text, options, name, key, self._crashes.get((text, options), ""))
-            self.stats.build_s += time.perf_counter() - started
             binary = self._binary_of(program) if self._store is not None else b""
         self._count(counts, built=1)
         self._save(key, binary)
@@ -480,8 +438,8 @@ class ProgramCache:
         return program
 
     def _save(self, key: str, binary: bytes) -> None:
-        if self._store is not None and binary and self._store.put(key, pocl.strip_bitcode(binary)):
-            self.stats.saved += 1
+        if self._store is not None and binary:
+            self._store.put(key, pocl.strip_bitcode(binary))
 
     def _binary_of(self, program: cl._Program) -> bytes:
         try:
@@ -492,6 +450,5 @@ class ProgramCache:
 
     def close(self) -> None:
         """Stop the worker processes."""
-        for pool in (self._pool, self._link_pool, self._background_pool):
-            if pool is not None:
-                pool.close()
+        if self._pool is not None:
+            self._pool.close()

@@ -20,7 +20,7 @@ import pytest
 
 from opalite.cl.device.enumerate_devices import find_device
 from opalite.cl.programs import build_pool, compile_source, program_cache
-from opalite.cl.programs.build_pool import BuildPool
+from opalite.cl.programs.build_pool import BuildPool, Lane
 from opalite.cl.programs.program_cache import _FEW
 from opalite.cl.runtime import Runtime
 from opalite.errors import BuildError
@@ -28,6 +28,7 @@ from opalite.ir.device.device_family import FRAGILE_COMPILER, PLAIN_BUILDS, SERI
 
 SOURCE = "kernel void f(global int *x) { x[get_global_id(0)] = VALUE; }"
 COUNT = _FEW + 3
+CALLS = Lane("calls", 2)
 
 
 @pytest.fixture
@@ -118,9 +119,9 @@ def test_workers_that_are_ready_build_few_programs_too(rt: Runtime) -> None:
     asked: list[int] = []
     given = rt.programs._build_in_pool
 
-    def record(missing: Any) -> Any:
+    def record(missing: Any, *lane: Any) -> Any:
         asked.append(len(missing))
-        return given(missing)
+        return given(missing, *lane)
 
     rt.programs._build_in_pool = record  # type: ignore[method-assign]
     assert values(rt, rt.programs.get_all(specs(1))) == [0]
@@ -130,7 +131,9 @@ def test_workers_that_are_ready_build_few_programs_too(rt: Runtime) -> None:
 def test_the_longest_program_is_begun_first(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
     monkeypatch.setattr(rt.programs, "_fragile", False)
-    monkeypatch.setattr(rt.programs, "_build_in_pool", lambda missing: asked.append([len(t) for t, _ in missing]) or [])
+    monkeypatch.setattr(
+        rt.programs, "_build_in_pool", lambda missing, _: asked.append([len(t) for t, _ in missing]) or []
+    )
     texts = [SOURCE + " " * n for n in (3, 90, 7, 40)]
     rt.programs.get_all([(text, f"-DVALUE={k}", "p") for k, text in enumerate(texts)])
     assert asked == [[len(SOURCE) + n for n in (90, 40, 7, 3)]]
@@ -163,15 +166,15 @@ def test_workers_that_cannot_start(rt: Runtime, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_worker_refuses_another_device(rt: Runtime) -> None:
-    pool = BuildPool(pool_of(rt)._index, "OpenCL 9 of another driver", 1)
-    assert list(pool.build([(SOURCE, "-DVALUE=1")])) == []
+    pool = BuildPool(pool_of(rt)._index, "OpenCL 9 of another driver")
+    assert list(pool.build(Lane("calls", 1), [(SOURCE, "-DVALUE=1")])) == []
     assert pool.pids == []
     pool.close()
 
 
 def test_interrupted_builds_leave_no_worker_busy(rt: Runtime) -> None:
     pool = pool_of(rt)
-    answers = pool.build([spec[:2] for spec in specs()])
+    answers = pool.build(CALLS, [spec[:2] for spec in specs()])
     next(answers)
     answers.close()  # type: ignore[attr-defined]
     assert all(worker.task is None for worker in pool._workers if worker.is_alive)
@@ -181,11 +184,11 @@ def test_interrupted_builds_leave_no_worker_busy(rt: Runtime) -> None:
 def test_a_thread_may_wait_for_busy_workers(rt: Runtime) -> None:
     pool = pool_of(rt)
     wanted = [spec[:2] for spec in specs()]
-    first = pool.build(wanted)
+    first = pool.build(CALLS, wanted)
     delivered = [next(first)[0]]
-    assert list(pool.build(wanted)) == []
+    assert list(pool.build(CALLS, wanted)) == []
     with ThreadPoolExecutor(1) as threads:
-        second = threads.submit(lambda: sorted(number for number, _ in pool.build(wanted, waits=True)))
+        second = threads.submit(lambda: sorted(number for number, _ in pool.build(CALLS, wanted, waits=True)))
         delivered.extend(number for number, _ in first)
         assert sorted(delivered) == second.result(120) == list(range(COUNT))
 
@@ -324,7 +327,7 @@ def test_what_workers_built_is_stored_without_asking_the_driver(
 
     monkeypatch.setattr(rt.programs, "_binary_of", ask)
     assert values(rt, rt.programs.get_all(specs(first=900))) == list(range(900, 900 + COUNT))
-    assert rt.programs.stats.saved == COUNT
+    assert len(list((tmp_path / "cache" / "programs").glob("*/*.bin"))) == COUNT
 
 
 def test_a_background_worker_gives_up_its_core_to_who_wakes_up() -> None:
@@ -369,18 +372,19 @@ if sys.argv[1] == "anybody":  # root without the right to raise priorities, whic
     PR_CAPBSET_DROP, CAP_SYS_NICE = 24, 23
     ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_SYS_NICE, 0, 0, 0)
     os.execv(sys.executable, [*sys.orig_argv[:3], "any program", *sys.argv[2:]])
-from opalite.cl.programs import build_pool
-from opalite.cl.programs.build_pool import BuildPool
+from opalite.cl.programs import worker_process
+from opalite.cl.programs.build_pool import BuildPool, Lane
 if sys.argv[1] == "refused":
-    raised = build_pool.set_niceness
-    build_pool.set_niceness = lambda pid, niceness: niceness > 0 and raised(pid, niceness)
+    raised = worker_process.set_niceness
+    worker_process.set_niceness = lambda pid, niceness: niceness > 0 and raised(pid, niceness)
 BuildPool._command = lambda pool: [sys.executable, "-P", "-c", sys.argv[2]]
-pool = BuildPool("0:0", "", 2, niceness=15)
+pool, lane = BuildPool("0:0", ""), Lane("background", 2, is_background=True)
 built, seen = [], threading.Event()
 def is_begun():
-    return any(worker.task is not None for worker in pool.workers)
+    return any(worker.task is not None for worker in list(pool._workers))
 def build():
-    for number, text in pool.build([(f"program {i}", "") for i in range(5)], stop=lambda: is_begun() and seen.set()):
+    programs = [(f"program {i}", "") for i in range(5)]
+    for number, text in pool.build(lane, programs, niceness=15, stop=lambda: is_begun() and seen.set()):
         built.append((number, text))
 thread = threading.Thread(target=build, daemon=True)
 thread.start()

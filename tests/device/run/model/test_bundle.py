@@ -568,7 +568,7 @@ def test_binaries_spare_the_compiler(rt: Runtime, bundle: Path, tmp_path: Path, 
     monkeypatch.setattr("opalite.run.api.session.inference_session.find_runtime", lambda *_: fresh)
     want = opalite.InferenceSession(bundle, trust=True).run(None, {"x": noise(*SHAPE)})[0]
     assert fresh.counters.programs_built == 0
-    assert fresh.programs.stats.from_bundle == len({(s.text, s.options) for s in variant.program.sources})
+    assert fresh.counters.programs_from_bundle == len({(s.text, s.options) for s in variant.program.sources})
 
     for v in loaded.variants:
         v.fingerprint = "another driver"
@@ -576,7 +576,7 @@ def test_binaries_spare_the_compiler(rt: Runtime, bundle: Path, tmp_path: Path, 
     other = Runtime(find_device(rt.info.id))
     monkeypatch.setattr("opalite.run.api.session.inference_session.find_runtime", lambda *_: other)
     got = opalite.InferenceSession(tmp_path / "other.opal", trust=True).run(None, {"x": noise(*SHAPE)})[0]
-    assert other.programs.stats.from_bundle == 0
+    assert other.counters.programs_from_bundle == 0
     assert other.counters.programs_built > 0
     np.testing.assert_array_equal(got, want)
 
@@ -600,7 +600,7 @@ def test_machine_code_of_a_bundle_is_taken_from_those_who_are_trusted(
         monkeypatch.setattr("opalite.run.api.session.inference_session.find_runtime", lambda *_, fresh=fresh: fresh)
         session = opalite.InferenceSession(bundle, trust=trust)
         answers.append(session.run(None, feeds)[0])
-        assert (fresh.programs.stats.from_bundle > 0) is offers
+        assert (fresh.counters.programs_from_bundle > 0) is offers
         assert (fresh.counters.programs_built > 0) is builds
         assert pickle.loads(pickle.dumps(session))._compiler.options.trust is offers
     for other in answers[1:]:
