@@ -25,6 +25,8 @@ import pyopencl as cl
 
 from opalite.cl.memory import allocator, host_device_copies, host_memory
 from opalite.cl.memory.allocator import Allocator
+from opalite.cl.memory.device_pointers import buffer_and_offset
+from opalite.cl.memory.host_device_copies import Transfers
 from opalite.run.execute import single_node_executable
 
 _SOURCE = """
@@ -47,7 +49,7 @@ _kept: list[cl.MemoryObject] = []
 
 def exactly() -> None:
     """Have kernel tests allocate what tensors have to the byte, so that no access past an end goes unseen."""
-    allocator._SMALLEST = 1
+    allocator._MIN_BYTES = 1
     single_node_executable.GUARD = 0
 
 
@@ -75,27 +77,34 @@ def follow_host_writes() -> None:
             _mark(cl.CommandQueue(self.context), made)
         return made
 
-    def write_buffer(queue: Any, buffer: Any, offset: int, array: Any, wait: bool, device: str) -> Any:
+    def write(
+        self: Transfers, buffer: Any, array: Any, offset: int = 0, wait: bool = True, queue: Any = None
+    ) -> cl.Event | None:
+        self.counters.transfers += 1
         if array.nbytes == 0:
             return None
-        return _write(queue, buffer, host_device_copies._contiguous(array), offset)
+        target, start = buffer_and_offset(buffer, offset)
+        return _write(queue or self.queue, target, host_device_copies._contiguous(array), start)
 
-    def fill_buffer(queue: Any, buffer: Any, offset: int, byte: int, nbytes: int, device: str) -> None:
+    def fill(self: Transfers, buffer: Any, byte: int, nbytes: int, offset: int = 0) -> None:
+        self.counters.transfers += 1
         if nbytes:
-            _write(queue, buffer, np.full(nbytes, byte, np.uint8), offset)
+            target, start = buffer_and_offset(buffer, offset)
+            _write(self.queue, target, np.full(nbytes, byte, np.uint8), start)
 
-    def copy_buffer(queue: Any, source: Any, begin: int, target: Any, offset: int, nbytes: int, device: str) -> None:
+    def copy(
+        self: Transfers, source: Any, target: Any, nbytes: int, source_offset: int = 0, target_offset: int = 0
+    ) -> None:
+        self.counters.transfers += 1
         if nbytes:
-            _put(queue, source, target, nbytes, begin, offset)
+            source, first = buffer_and_offset(source, source_offset)
+            target, start = buffer_and_offset(target, target_offset)
+            _put(self.queue, source, target, nbytes, first, start)
 
     for name, function in (("buffer", buffer), ("image", image), ("wrapped", wrapped)):
         setattr(Allocator, name, function)
-    for name, function in (
-        ("write_buffer", write_buffer),
-        ("fill_buffer", fill_buffer),
-        ("copy_buffer", copy_buffer),
-    ):
-        setattr(host_device_copies, name, function)
+    for name, function in (("write", write), ("fill", fill), ("copy", copy)):
+        setattr(Transfers, name, function)
     host_memory.shares_memory = lambda *_: False
     _spare_children()
 

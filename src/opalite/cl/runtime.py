@@ -30,11 +30,10 @@ from .device.driver_hints import HintProperties, Hints, hint_properties, make_hi
 from .device.enumerate_devices import FoundDevice, find_device
 from .device.fork_guard import check_fork, keep_in_forked_children, process
 from .device.query_device_info import fingerprint
-from .memory import host_device_copies as copies
 from .memory import host_memory
 from .memory.allocator import Allocator, Arena
-from .memory.buffer_pool import BufferPool
-from .memory.device_pointers import AddressProbe, BufferSlice, buffer_and_offset
+from .memory.device_pointers import AddressProbe
+from .memory.host_device_copies import Transfers
 from .memory.shared_weights import SharedWeight, WeightStore
 from .programs.kernel_trials import KernelTrials
 from .programs.program_cache import ProgramCache, Spec
@@ -48,7 +47,7 @@ _log = logging.getLogger(__name__)
 Array = np.ndarray[Any, Any]
 
 
-class Runtime:
+class Runtime(Transfers):
     """Context and in-order queue of one device, with its programs, memory and shared weights.
 
     Sessions on one device with equal hints share one Runtime (`find_runtime`). Its methods are thread-safe; a
@@ -274,10 +273,6 @@ class Runtime:
     def _address_probe(self) -> AddressProbe:
         return AddressProbe(self.queue)
 
-    def make_buffer_pool(self) -> BufferPool[cl.Buffer]:
-        """A pool of buffers of this device."""
-        return BufferPool(self.allocator.buffer)
-
     def share_weight(self, array: Array | LazyArray, *, image: bool = False, key: str | None = None) -> SharedWeight:
         """Device memory of a constant, shared by all sessions (`WeightStore.get`)."""
         return self.weights.get(array, image=image, key=key)
@@ -304,65 +299,6 @@ class Runtime:
     def maps_memory(self) -> bool:
         """Return whether the device is an integrated GPU, where mapping a buffer copies nothing."""
         return self.info.unified_memory and not self.info.on_host
-
-    # Transfers; on the queue, in order with launches, unless another is named
-
-    def write(
-        self,
-        buffer: cl.Buffer | BufferSlice,
-        array: Array,
-        offset: int = 0,
-        wait: bool = True,
-        queue: cl.CommandQueue | None = None,
-    ) -> cl.Event | None:
-        """Copy a C-contiguous `array` into `buffer` at byte `offset`. Without `wait`, keep the event until done."""
-        self.counters.transfers += 1
-        return copies.write_buffer(queue or self.queue, *buffer_and_offset(buffer, offset), array, wait, self.info.name)
-
-    def read(
-        self,
-        buffer: cl.Buffer | BufferSlice,
-        array: Array,
-        offset: int = 0,
-        wait: bool = True,
-        queue: cl.CommandQueue | None = None,
-    ) -> cl.Event | None:
-        """Copy `array.nbytes` bytes of `buffer` from byte `offset` on into the C-contiguous `array`."""
-        self.counters.transfers += 1
-        return copies.read_buffer(queue or self.queue, *buffer_and_offset(buffer, offset), array, wait, self.info.name)
-
-    def fill(self, buffer: cl.Buffer | BufferSlice, byte: int, nbytes: int, offset: int = 0) -> None:
-        """Set `nbytes` bytes of `buffer` to `byte`."""
-        self.counters.transfers += 1
-        copies.fill_buffer(self.queue, *buffer_and_offset(buffer, offset), byte, nbytes, self.info.name)
-
-    def copy(
-        self,
-        source: cl.Buffer | BufferSlice,
-        target: cl.Buffer | BufferSlice,
-        nbytes: int,
-        source_offset: int = 0,
-        target_offset: int = 0,
-    ) -> None:
-        """Copy bytes from buffer to buffer on the device."""
-        self.counters.transfers += 1
-        copies.copy_buffer(
-            self.queue,
-            *buffer_and_offset(source, source_offset),
-            *buffer_and_offset(target, target_offset),
-            nbytes,
-            self.info.name,
-        )
-
-    def write_image(self, image: cl.Image, texels: Array, wait: bool = True) -> None:
-        """Copy `texels` [height, width, 4] of the image's channel type into it."""
-        self.counters.transfers += 1
-        copies.write_image(self.queue, image, texels, wait, self.info.name)
-
-    def read_image(self, image: cl.Image, texels: Array, wait: bool = True) -> None:
-        """Copy the image into `texels` [height, width, 4]."""
-        self.counters.transfers += 1
-        copies.read_image(self.queue, image, texels, wait, self.info.name)
 
 
 _runtimes: dict[tuple[str, HintProperties], Runtime] = {}

@@ -15,6 +15,7 @@ import pytest
 
 import opalite.cl.runtime as runtime_module
 from opalite.cl.device.enumerate_devices import devices, find_device
+from opalite.cl.memory.buffer_pool import BufferPool
 from opalite.cl.queue import kernel_object, launch_sequence
 from opalite.cl.queue.launch_sequence import LaunchSequence
 from opalite.cl.queue.prepared_launch import LocalBytes
@@ -270,7 +271,7 @@ def test_image_limits_are_an_error(rt: Runtime) -> None:
 
 
 def test_pools_hand_out_device_memory(rt: Runtime) -> None:
-    pool = rt.make_buffer_pool()
+    pool = BufferPool(rt.allocate)
     first = pool.acquire(1000)
     pool.release(first)
     assert pool.acquire(500) is first

@@ -11,7 +11,6 @@ import numpy as np
 from ...ir.constants.int8_rows import TAIL, from_byte_rows, to_byte_rows
 from ..runtime import Runtime
 from .device_tensor import DeviceTensor
-from .host_device_copies import copy_lines
 
 Array = np.ndarray[Any, Any]
 
@@ -122,7 +121,7 @@ class GrowableDeviceTensor:
             source.capacity * self._position_bytes,
             self.capacity * self._position_bytes,
         )
-        copy_lines(self.rt.queue, source.tensor.buffer, self.tensor.buffer, lines, *sizes, self.rt.info.name)
+        self.rt.copy_lines(source.tensor.buffer, self.tensor.buffer, lines, *sizes)
         self.rt.finish()
 
     def copy(self, capacity: int | None = None) -> GrowableDeviceTensor:

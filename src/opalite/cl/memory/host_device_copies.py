@@ -1,4 +1,4 @@
-"""Transfers between NumPy arrays and device memory.
+"""Transfers: copies between NumPy arrays, buffers and images on command queues.
 
 Arrays must be C-contiguous. Sizes and offsets are in bytes.
 """
@@ -11,7 +11,10 @@ import numpy as np
 import pyopencl as cl
 
 from ...errors import InputError
+from ...ir.device.device_info import DeviceInfo
 from ..device.driver_errors import cl_errors, translate
+from ..runtime_counters import Counters
+from .device_pointers import BufferSlice, buffer_and_offset
 
 Array = np.ndarray[Any, Any]
 PAGE = 4096
@@ -20,117 +23,130 @@ PAGE = 4096
 _enqueue_write, _enqueue_read = cl._cl._enqueue_write_buffer, cl._cl._enqueue_read_buffer
 
 
-def write_buffer(
-    queue: cl.CommandQueue, buffer: cl.Buffer, offset: int, array: Array, wait: bool, device: str
-) -> cl.Event | None:
-    """Copy `array` into `buffer` at `offset`. Without `wait` the array must not change until the queue finishes."""
-    if array.nbytes == 0:
-        return None
-    try:  # instead of cl_errors, which is slower: every run passes here
-        return _enqueue_write(queue, buffer, _contiguous(array), dst_offset=offset, is_blocking=wait)
-    except cl.Error as e:
-        raise translate(e, f"Writing {array.nbytes} bytes", device) from e
+class Transfers:
+    """Transfers on `queue`, in order with launches, unless another queue is named."""
 
+    queue: cl.CommandQueue
+    info: DeviceInfo
+    counters: Counters
 
-def read_buffer(
-    queue: cl.CommandQueue, buffer: cl.Buffer, offset: int, array: Array, wait: bool, device: str
-) -> cl.Event | None:
-    """Copy `array.nbytes` bytes of `buffer` from `offset` on into `array`."""
-    if array.nbytes == 0:
-        return None
-    try:
-        return _enqueue_read(queue, buffer, _contiguous(array), src_offset=offset, is_blocking=wait)
-    except cl.Error as e:
-        raise translate(e, f"Reading {array.nbytes} bytes", device) from e
+    def write(
+        self,
+        buffer: cl.Buffer | BufferSlice,
+        array: Array,
+        offset: int = 0,
+        wait: bool = True,
+        queue: cl.CommandQueue | None = None,
+    ) -> cl.Event | None:
+        """Copy `array` into `buffer` at `offset`. Without `wait`, keep the event, and the array, until it is done."""
+        self.counters.transfers += 1
+        if array.nbytes == 0:
+            return None
+        target, start = buffer_and_offset(buffer, offset)
+        try:  # instead of cl_errors, which is slower: every run passes here
+            return _enqueue_write(queue or self.queue, target, _contiguous(array), dst_offset=start, is_blocking=wait)
+        except cl.Error as e:
+            raise translate(e, f"Writing {array.nbytes} bytes", self.info.name) from e
 
-
-def fill_buffer(queue: cl.CommandQueue, buffer: cl.Buffer, offset: int, byte: int, nbytes: int, device: str) -> None:
-    """Set `nbytes` bytes from `offset` on to `byte`."""
-    if nbytes == 0:
-        return
-    with cl_errors(f"Filling {nbytes} bytes", device):
-        cl.enqueue_fill_buffer(queue, buffer, np.uint8(byte), offset, nbytes)
-
-
-def copy_buffer(
-    queue: cl.CommandQueue,
-    source: cl.Buffer,
-    source_offset: int,
-    target: cl.Buffer,
-    target_offset: int,
-    nbytes: int,
-    device: str,
-) -> None:
-    """Copy `nbytes` bytes from buffer to buffer on the device."""
-    if nbytes == 0:
-        return
-    with cl_errors(f"Copying {nbytes} bytes", device):
-        cl.enqueue_copy(queue, target, source, byte_count=nbytes, src_offset=source_offset, dst_offset=target_offset)
-
-
-def copy_lines(
-    queue: cl.CommandQueue,
-    source: cl.Buffer,
-    target: cl.Buffer,
-    lines: int,
-    nbytes: int,
-    source_pitch: int,
-    target_pitch: int,
-    device: str,
-) -> None:
-    """Copy the first `nbytes` of each of `lines` lines, which are a pitch apart, on the device."""
-    if nbytes == 0 or lines == 0:
-        return
-    with cl_errors(f"Copying {lines} lines of {nbytes} bytes", device):
-        cl.enqueue_copy(
-            queue,
-            target,
-            source,
-            src_origin=(0, 0, 0),
-            dst_origin=(0, 0, 0),
-            region=(nbytes, lines, 1),
-            src_pitches=(source_pitch, source_pitch * lines),
-            dst_pitches=(target_pitch, target_pitch * lines),
-        )
-
-
-def write_mapped(queue: cl.CommandQueue, buffer: cl.Buffer, source: Array, dtype: np.dtype[Any], device: str) -> None:
-    """Store `source` as `dtype`, row-major, in the mapped `buffer`."""
-    nbytes = source.size * dtype.itemsize
-    with cl_errors(f"Mapping {nbytes} bytes", device):
-        mapped = _map(queue, buffer, cl.map_flags.WRITE_INVALIDATE_REGION, nbytes)
+    def read(
+        self,
+        buffer: cl.Buffer | BufferSlice,
+        array: Array,
+        offset: int = 0,
+        wait: bool = True,
+        queue: cl.CommandQueue | None = None,
+    ) -> cl.Event | None:
+        """Copy `array.nbytes` bytes of `buffer` from `offset` on into `array`."""
+        self.counters.transfers += 1
+        if array.nbytes == 0:
+            return None
+        source, start = buffer_and_offset(buffer, offset)
         try:
-            np.copyto(mapped.view(dtype).reshape(source.shape), source, casting="unsafe")
-        finally:
-            mapped.base.release(queue)
+            return _enqueue_read(queue or self.queue, source, _contiguous(array), src_offset=start, is_blocking=wait)
+        except cl.Error as e:
+            raise translate(e, f"Reading {array.nbytes} bytes", self.info.name) from e
 
+    def fill(self, buffer: cl.Buffer | BufferSlice, byte: int, nbytes: int, offset: int = 0) -> None:
+        """Set `nbytes` bytes of `buffer` from `offset` on to `byte`."""
+        self.counters.transfers += 1
+        target, start = buffer_and_offset(buffer, offset)
+        if nbytes:
+            with cl_errors(f"Filling {nbytes} bytes", self.info.name):
+                cl.enqueue_fill_buffer(self.queue, target, np.uint8(byte), start, nbytes)
 
-def read_mapped(queue: cl.CommandQueue, buffer: cl.Buffer, array: Array, device: str) -> None:
-    """Fill the C-contiguous `array` from the mapped `buffer`. Waits for the queue."""
-    with cl_errors(f"Mapping {array.nbytes} bytes", device):
-        mapped = _map(queue, buffer, cl.map_flags.READ, array.nbytes)
-        try:
-            np.copyto(array, mapped.view(array.dtype).reshape(array.shape))
-        finally:
-            mapped.base.release(queue)
+    def copy(
+        self,
+        source: cl.Buffer | BufferSlice,
+        target: cl.Buffer | BufferSlice,
+        nbytes: int,
+        source_offset: int = 0,
+        target_offset: int = 0,
+    ) -> None:
+        """Copy bytes from buffer to buffer on the device."""
+        self.counters.transfers += 1
+        source, first = buffer_and_offset(source, source_offset)
+        target, start = buffer_and_offset(target, target_offset)
+        if nbytes:
+            with cl_errors(f"Copying {nbytes} bytes", self.info.name):
+                cl.enqueue_copy(self.queue, target, source, byte_count=nbytes, src_offset=first, dst_offset=start)
 
+    def copy_lines(
+        self, source: cl.Buffer, target: cl.Buffer, lines: int, nbytes: int, source_pitch: int, target_pitch: int
+    ) -> None:
+        """Copy the first `nbytes` of each of `lines` lines, which are a pitch apart, on the device."""
+        if nbytes == 0 or lines == 0:
+            return
+        with cl_errors(f"Copying {lines} lines of {nbytes} bytes", self.info.name):
+            cl.enqueue_copy(
+                self.queue,
+                target,
+                source,
+                src_origin=(0, 0, 0),
+                dst_origin=(0, 0, 0),
+                region=(nbytes, lines, 1),
+                src_pitches=(source_pitch, source_pitch * lines),
+                dst_pitches=(target_pitch, target_pitch * lines),
+            )
 
-def _map(queue: cl.CommandQueue, buffer: cl.Buffer, flags: int, nbytes: int) -> Any:
-    return cl.enqueue_map_buffer(queue, buffer, flags, 0, (nbytes,), np.uint8, is_blocking=True)[0]
+    def write_mapped(
+        self, buffer: cl.Buffer, source: Array, dtype: np.dtype[Any], queue: cl.CommandQueue | None = None
+    ) -> None:
+        """Store `source` as `dtype`, row-major, in the mapped `buffer`."""
+        self._copy_mapped(buffer, source, dtype, cl.map_flags.WRITE_INVALIDATE_REGION, queue)
 
+    def read_mapped(self, buffer: cl.Buffer, array: Array, queue: cl.CommandQueue | None = None) -> None:
+        """Fill the C-contiguous `array` from the mapped `buffer`. Waits for the queue."""
+        self._copy_mapped(buffer, array, array.dtype, cl.map_flags.READ, queue)
 
-def write_image(queue: cl.CommandQueue, image: cl.Image, texels: Array, wait: bool, device: str) -> None:
-    """Copy `texels` [height, width, 4] into the image, whose channel type must be the array's dtype."""
-    with cl_errors(f"Writing an image of {image.width}×{image.height}", device):
-        region = _region(image, texels)
-        cl.enqueue_copy(queue, image, _contiguous(texels), origin=(0, 0), region=region, is_blocking=wait)
+    def _copy_mapped(
+        self, buffer: cl.Buffer, array: Array, dtype: np.dtype[Any], access: int, queue: cl.CommandQueue | None
+    ) -> None:
+        self.counters.transfers += 1
+        queue, nbytes = queue or self.queue, array.size * dtype.itemsize
+        with cl_errors(f"Mapping {nbytes} bytes", self.info.name):
+            mapped = cl.enqueue_map_buffer(queue, buffer, access, 0, (nbytes,), np.uint8, is_blocking=True)[0]
+            inside = mapped.view(dtype).reshape(array.shape)
+            try:
+                if access == cl.map_flags.READ:
+                    np.copyto(array, inside)
+                else:
+                    np.copyto(inside, array, casting="unsafe")
+            finally:
+                mapped.base.release(queue)
 
+    def write_image(self, image: cl.Image, texels: Array, wait: bool = True) -> None:
+        """Copy `texels` [height, width, 4] into the image, whose channel type must be the array's dtype."""
+        self.counters.transfers += 1
+        with cl_errors(f"Writing an image of {image.width}×{image.height}", self.info.name):
+            region = _region(image, texels)
+            cl.enqueue_copy(self.queue, image, _contiguous(texels), origin=(0, 0), region=region, is_blocking=wait)
 
-def read_image(queue: cl.CommandQueue, image: cl.Image, texels: Array, wait: bool, device: str) -> None:
-    """Copy the image into `texels` [height, width, 4]."""
-    with cl_errors(f"Reading an image of {image.width}×{image.height}", device):
-        region = _region(image, texels)
-        cl.enqueue_copy(queue, _contiguous(texels), image, origin=(0, 0), region=region, is_blocking=wait)
+    def read_image(self, image: cl.Image, texels: Array, wait: bool = True) -> None:
+        """Copy the image into `texels` [height, width, 4]."""
+        self.counters.transfers += 1
+        with cl_errors(f"Reading an image of {image.width}×{image.height}", self.info.name):
+            region = _region(image, texels)
+            cl.enqueue_copy(self.queue, _contiguous(texels), image, origin=(0, 0), region=region, is_blocking=wait)
 
 
 def _region(image: cl.Image, texels: Array) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import pyopencl as cl
 
 from ..device.fork_guard import check_fork, keep_in_forked_children
 from ..runtime import Runtime
-from .host_device_copies import aligned_bytes, read_mapped, write_mapped
+from .host_device_copies import aligned_bytes
 from .inline_upload import InlineUpload
 
 Array = np.ndarray[Any, Any]
@@ -64,8 +64,7 @@ class StagingBuffer:
             return None
         self._content = None if self._has_other_writers or source.flags.writeable or source.base is not None else source
         if self._maps:
-            self._rt.counters.transfers += 1
-            write_mapped(queue or self._rt.queue, self.buffer, source, dtype, self._rt.info.name)
+            self._rt.write_mapped(self.buffer, source, dtype, queue)
             return None
         if self._host is None:
             stored = np.ascontiguousarray(source, dtype)
@@ -100,8 +99,7 @@ class StagingBuffer:
         if array.size == 0:
             return None
         if self._maps:
-            self._rt.counters.transfers += 1
-            read_mapped(queue or self._rt.queue, self.buffer, array, self._rt.info.name)
+            self._rt.read_mapped(self.buffer, array, queue)
             return None
         if self._host is None:
             return self._rt.read(self.buffer, array, wait=False, queue=queue)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import opalite.cl.memory.host_device_copies as transfer
 from opalite.cl.device.enumerate_devices import find_device
 from opalite.cl.memory.device_tensor import DeviceTensor
+from opalite.cl.memory.host_device_copies import Transfers
 from opalite.cl.memory.staging_buffer import StagingBuffer
 from opalite.cl.runtime import Runtime
 from opalite.passes.pipeline import place
@@ -28,8 +28,8 @@ def unified(rt: Runtime) -> Runtime:
 
 
 def test_values_cross_through_mapped_memory(unified: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "write_buffer", None)
-    monkeypatch.setattr(transfer, "read_buffer", None)
+    monkeypatch.setattr(Transfers, "write", None)
+    monkeypatch.setattr(Transfers, "read", None)
     staging = StagingBuffer(unified, 96)
     assert staging.write(np.arange(24).reshape(4, 6).T, np.dtype(np.float32)) is None
     got = np.empty((6, 4), np.float32)
