@@ -80,18 +80,10 @@ class Allocator:
                 f"an image of {width}×{height} texels exceeds what {self.info.name} allows ({_limits(self.info)}); "
                 "keep this tensor in a buffer"
             )
-        description = cl.ImageDescriptor()
-        description.image_type = cl.mem_object_type.IMAGE2D
-        description.shape = (width, height, 1)
-        description.array_size = 1
-        description.pitches = (0, 0)
-        description.num_mip_levels = 0
-        description.num_samples = 0
-        description.buffer = None
         size = width * height * 4 * dtype.size
         flags, kind = cl.mem_flags.READ_WRITE, image_format(dtype)
         what = f"an image of {width}×{height} {dtype.short} texels"
-        return self._made(lambda: cl.Image(self.context, flags, kind, desc=description), what, size)
+        return self._made(lambda: cl.create_image(self.context, flags, kind, (width, height)), what, size)
 
     def _made(self, make: Callable[[], M], what: str, nbytes: int) -> M:
         """Call `make`; if the device is full, free the memory of closed arenas and call it again."""

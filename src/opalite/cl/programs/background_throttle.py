@@ -18,9 +18,11 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import TypeVar
 
+T = TypeVar("T")
 SWITCH_INTERVAL_S = 2e-4
 YIELD_EVERY_S = 5e-4
 """Time after which a thread that calls a driver in a loop releases the GIL."""
@@ -32,10 +34,11 @@ CONTENTION_S = 0.02
 _contended_until = 0.0
 
 
-class _CountedScope(AbstractContextManager[None]):
-    """Counts the threads inside; the first to enter and the last to leave change a process-wide setting."""
+class _SharedScope(AbstractContextManager[None]):
+    """Threads inside share a setting: the first to enter calls `begin`, the last to leave `end` with its result."""
 
-    def __init__(self) -> None:
+    def __init__(self, begin: Callable[[], T], end: Callable[[T], object]) -> None:
+        self._begin, self._end = begin, end
         self._lock = threading.Lock()
         self.count = 0
 
@@ -43,19 +46,13 @@ class _CountedScope(AbstractContextManager[None]):
         with self._lock:
             self.count += 1
             if self.count == 1:
-                self._begin()
+                self._before = self._begin()
 
     def __exit__(self, *exc: object) -> None:
         with self._lock:
             self.count -= 1
             if self.count == 0:
-                self._end()
-
-    def _begin(self) -> None:
-        """Called when the first thread enters."""
-
-    def _end(self) -> None:
-        """Called when the last thread leaves."""
+                self._end(self._before)
 
 
 _MIN_PROMOTED, _MAX_PROMOTED = 5_000, 500_000  # objects at once, and between two full collections
@@ -78,37 +75,33 @@ def _promote_new_objects() -> None:
     gc.unfreeze()
 
 
-class _ShortSwitchInterval(_CountedScope):
-    _before = 0.0
-
-    def _begin(self) -> None:
-        self._before = sys.getswitchinterval()
-        sys.setswitchinterval(min(self._before, SWITCH_INTERVAL_S))
-
-    def _end(self) -> None:
-        if abs(sys.getswitchinterval() - min(self._before, SWITCH_INTERVAL_S)) < 1e-6:
-            sys.setswitchinterval(self._before)
+def _shorten_switch_interval() -> float:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, SWITCH_INTERVAL_S))
+    return before
 
 
-class _NoCollector(_CountedScope):
-    _was_on = False
-
-    def _begin(self) -> None:
-        self._was_on = gc.isenabled()
-        gc.disable()
-
-    def _end(self) -> None:
-        if self._was_on:
-            _promote_new_objects()
-            gc.enable()
+def _restore_switch_interval(before: float) -> None:
+    if abs(sys.getswitchinterval() - min(before, SWITCH_INTERVAL_S)) < 1e-6:
+        sys.setswitchinterval(before)
 
 
-class _BackgroundWork(_CountedScope):
-    def _end(self) -> None:
-        report_contention()  # the thread is about to run, and will soon plan again
+def _stop_collector() -> bool:
+    was_on = gc.isenabled()
+    gc.disable()
+    return was_on
 
 
-_interval, _collector, _work = _ShortSwitchInterval(), _NoCollector(), _BackgroundWork()
+def _restart_collector(was_on: bool) -> None:
+    if was_on:
+        _promote_new_objects()
+        gc.enable()
+
+
+_interval = _SharedScope(_shorten_switch_interval, _restore_switch_interval)
+_collector = _SharedScope(_stop_collector, _restart_collector)
+# At its end a thread is about to run, and will soon plan again.
+_work = _SharedScope(lambda: None, lambda _: report_contention())
 
 
 def yield_interpreter(since: float) -> float:

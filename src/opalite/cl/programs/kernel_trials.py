@@ -13,9 +13,11 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 
 from ... import knobs
 from ...cache.binary_store import FORMAT, BinaryStore
@@ -130,7 +132,7 @@ class _Output:
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
-        self._changed = threading.Condition()
+        self._unread: SimpleQueue[str | None] = SimpleQueue()  # None at the end
         self._lines: list[str] = []
         self._is_done = False
         threading.Thread(target=self._read, name="opalite-trial", daemon=True).start()
@@ -139,18 +141,19 @@ class _Output:
         assert self._process.stdout is not None
         with suppress(OSError, ValueError):
             for line in self._process.stdout:
-                with self._changed:
-                    self._lines.append(line.decode(errors="replace").strip())
-                    self._changed.notify_all()
-        with self._changed:
-            self._is_done = True
-            self._changed.notify_all()
+                self._unread.put(line.decode(errors="replace").strip())
+        self._unread.put(None)
 
     def wait_for(self, word: str, seconds: float) -> bool:
         """Wait for the line `word`; returns whether it came within `seconds`."""
-        with self._changed:
-            self._changed.wait_for(lambda: word in self._lines or self._is_done, seconds)
-            return word in self._lines
+        until = time.monotonic() + seconds
+        with suppress(Empty):
+            while (line := self._unread.get(timeout=max(0.0, until - time.monotonic()))) is not None:
+                self._lines.append(line)
+                if line == word:
+                    return True
+            self._is_done = True
+        return False
 
     def ending(self) -> str:
         """Description of how the process ended."""

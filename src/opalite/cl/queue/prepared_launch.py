@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,19 +24,11 @@ from .raw_opencl_calls import arg_bytes, find_set_arg, find_set_pointer
 Grid = tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
 class LocalBytes:
     """Kernel argument: `nbytes` of local memory."""
 
-    __slots__ = ("nbytes",)
-
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LocalBytes) and other.nbytes == self.nbytes
-
-    def __hash__(self) -> int:
-        return hash(self.nbytes)
+    nbytes: int
 
 
 KernelArg: TypeAlias = "cl.MemoryObjectHolder | BufferSlice | LocalBytes | np.generic"

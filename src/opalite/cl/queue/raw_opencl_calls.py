@@ -24,7 +24,6 @@ def find_loader() -> ctypes.CDLL | None:
         # On Linux and macOS symbol lookup includes the libraries that pyopencl's module is linked with.
         library = ctypes.CDLL("OpenCL.dll" if sys.platform == "win32" else cl._cl.__file__)
         library.clEnqueueNDRangeKernel.restype = ctypes.c_int32
-        library.clGetDeviceInfo.restype = ctypes.c_int32
         library.clSetKernelArg.restype = ctypes.c_int32
         if hasattr(library, "clSetKernelArgSVMPointer"):
             library.clSetKernelArgSVMPointer.restype = ctypes.c_int32
@@ -56,17 +55,9 @@ def find_extension(platform: cl.Platform, name: str, result: Any, *arguments: An
 
 def query_device(device: cl.Device, name: int, kind: Any) -> int:
     """A device property that pyopencl lacks, as ctypes type `kind`; 0 if the query fails."""
-    loader = find_loader()
-    value = kind()
-    if loader is None:
-        return 0
-    code = loader.clGetDeviceInfo(
-        ctypes.c_void_p(device.int_ptr),
-        ctypes.c_uint32(name),
-        ctypes.c_size_t(ctypes.sizeof(kind)),
-        ctypes.byref(value),
-        None,
-    )
+    value, pointer = kind(), ctypes.c_void_p
+    find = find_call("clGetDeviceInfo", ctypes.c_int32, pointer, ctypes.c_uint32, ctypes.c_size_t, pointer, pointer)
+    code = find and find(device.int_ptr, name, ctypes.sizeof(kind), ctypes.addressof(value), None)
     return int(value.value) if code == 0 else 0
 
 
