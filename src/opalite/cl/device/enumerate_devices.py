@@ -13,7 +13,6 @@ from ...errors import NoDeviceError
 from ...ir.device.device_info import DeviceInfo
 from ...pocl import cpu_workarounds as pocl
 from ...pocl.core_affinity import task_ids
-from . import intel_cpu_runtime
 from .driver_errors import code_name
 from .fork_guard import check_fork
 from .query_device_info import describe, location, with_probed_features
@@ -56,7 +55,7 @@ def list_all() -> Listing:
     if (fault := pocl.prepare_environment(folder if folder is not None and is_writable(folder) else None)) is not None:
         listing.faults.append(fault)
     _disable_unwritable_pyopencl_cache()
-    intel_cpu_runtime.prepare_environment()
+    prepare_intel_cpu_runtime()
     try:
         return _list_all(listing)
     finally:
@@ -68,6 +67,16 @@ def _disable_unwritable_pyopencl_cache() -> None:
     folder = user_folder("pytools")
     if not knobs.has_foreign("PYOPENCL_NO_CACHE") and write_fault(folder, _PYOPENCL_CACHE_BYTES) is not None:
         cl._PYOPENCL_NO_CACHE = True
+
+
+def prepare_intel_cpu_runtime() -> None:
+    """Turn off vectorization across work-items in Intel's CPU runtime, unless the user has set it.
+
+    Opalite's CPU kernels are vectorized already; the runtime would widen their vectors up to 16 times without gain.
+    Without it first runs of six models take a third to a fifth of the CPU time, later ones 0.94 to 1.01 (version
+    2026.2, docs/portability.md).
+    """
+    knobs.default_foreign("CL_CONFIG_CPU_VECTORIZER_MODE", "1")
 
 
 def _list_all(listing: Listing) -> Listing:

@@ -55,9 +55,8 @@ class InlineUpload:
         """Needs a device with buffer addresses (device_pointers.py)."""
         self._rt = rt
         head = 8 + PIECES * 24
-        self._capacity = (
-            (min(_MAX_ARGUMENT_BYTES, rt.device.max_parameter_size - 64) - head) // 8 * 8
-        )  # data bytes of a launch
+        # Data bytes of a launch.
+        self._capacity = (min(_MAX_ARGUMENT_BYTES, rt.device.max_parameter_size - 64) - head) // 8 * 8
         layout = np.dtype(
             [
                 ("count", "u8"),
@@ -117,14 +116,9 @@ class InlineUpload:
         argument = ctypes.c_void_p(handle), ctypes.c_uint32(0), ctypes.c_size_t(nbytes), ctypes.c_void_p(data)
         launch = enqueue_args(self._rt.queue, kernel, (_ITEMS,), (_ITEMS,))
 
-        def call() -> int:
-            if set_arg is None or enqueue is None:
-                kernel.set_args(self._argument[0])
-                cl.enqueue_nd_range_kernel(self._rt.queue, kernel, (_ITEMS,), (_ITEMS,))
-                return 0
-            return set_arg(*argument) or enqueue(*launch)  # through pyopencl both take 30 µs
-
-        return call
+        assert set_arg is not None, "buffer addresses need the loader's calls"
+        assert enqueue is not None
+        return lambda: set_arg(*argument) or enqueue(*launch)  # through pyopencl both take 30 µs
 
     def _add(self, *piece: int) -> None:
         self._pieces[self._count] = piece

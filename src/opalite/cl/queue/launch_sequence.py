@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyopencl as cl
 
 from ...errors import DeviceError
-from ..device.driver_errors import cl_errors, describe_code, translate
+from ..device.driver_errors import cl_errors, describe_code
 from ..runtime_counters import Counters
 from .prepared_launch import PreparedLaunch
 from .raw_opencl_calls import enqueue_args, find_enqueue
@@ -52,12 +52,12 @@ class LaunchSequence:
         self._buffer: QueueRecordings | None = None
         self._has_run = False
         self._is_stale = False  # arguments were set since the recording
-        self._enqueue = find_enqueue(holds_gil=holds_gil)
-        calls: list[Any]
-        if self._enqueue is not None:
+        loaded = find_enqueue(holds_gil=holds_gil)
+        self._enqueue = loaded or _enqueue_by_pyopencl
+        if loaded is not None:
             calls = [enqueue_args(queue, x.kernel, x.grid, x.group) for x in self.launches]
         else:
-            calls = [(queue, x.kernel.wrapped, x.grid, x.group, None, None, False, False) for x in self.launches]
+            calls = [(queue, x.kernel.wrapped, x.grid, x.group) for x in self.launches]
         step = flush_every if flush_every > 0 else max(len(calls), 1)
         self._chunks = [calls[i : i + step] for i in range(0, len(calls), step)]
 
@@ -89,13 +89,10 @@ class LaunchSequence:
             self._buffer.run()
             self._counters.replays += 1
             self._flush_queue()
-        elif self._enqueue is not None:
-            self._run_raw(self._enqueue)
         else:
-            self._run_pyopencl()
+            self._run_one_by_one()
         self._has_run = True
-        count = len(self.launches)
-        self._counters.enqueues += count
+        self._counters.enqueues += len(self.launches)
         return self._buffer is not None
 
     def _record(self, replay: RecordableQueues) -> None:
@@ -107,23 +104,14 @@ class LaunchSequence:
             return
         self._counters.recordings += 1
 
-    def _run_raw(self, enqueue: Callable[..., int]) -> None:
+    def _run_one_by_one(self) -> None:
+        enqueue = self._enqueue
         for chunk in self._chunks:
             for args in chunk:
                 if code := enqueue(*args):
-                    doing = self._launch_at(chunk, args).describe()
+                    number = self._chunks.index(chunk) * len(self._chunks[0]) + chunk.index(args)
+                    doing = self.launches[number].describe()
                     raise describe_code(code, "clEnqueueNDRangeKernel", doing, self._device)
-            self._flush_queue()
-
-    def _run_pyopencl(self) -> None:
-        enqueue = cl.enqueue_nd_range_kernel
-        for chunk in self._chunks:
-            args = None
-            try:
-                for args in chunk:
-                    enqueue(*args)
-            except cl.Error as e:
-                raise translate(e, self._launch_at(chunk, args).describe(), self._device) from e
             self._flush_queue()
 
     def _flush_queue(self) -> None:
@@ -131,6 +119,11 @@ class LaunchSequence:
             with cl_errors("Flushing the queue", self._device):
                 self._queue.flush()
 
-    def _launch_at(self, chunk: list[Any], args: Any) -> PreparedLaunch:
-        before = self._chunks.index(chunk) * len(self._chunks[0])
-        return self.launches[before + chunk.index(args)]
+
+def _enqueue_by_pyopencl(*args: Any) -> int:
+    """Enqueue a launch through pyopencl; returns the status code."""
+    try:
+        cl.enqueue_nd_range_kernel(*args)
+    except cl.Error as e:
+        return int(e.code)
+    return 0

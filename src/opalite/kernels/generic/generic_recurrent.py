@@ -92,7 +92,7 @@ class RnnGeneric(GenericKernel):
 
 
 def _prelude(device: DeviceInfo, items: int) -> str:
-    """The prelude of generic_recurrent.cl; without barriers PoCL compiles it once (pocl/avoid_recompile.py)."""
+    """The prelude of generic_recurrent.cl; without barriers PoCL compiles it once (pocl/prune_header.py)."""
     helpers: dict[str, str] = {}
     cases = []
     for name, expression in EXPRESSIONS.items():

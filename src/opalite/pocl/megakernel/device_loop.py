@@ -18,11 +18,11 @@ from ...cl.memory.host_device_copies import aligned_bytes
 from ...cl.queue.prepared_launch import PreparedLaunch
 from ...cl.runtime import Runtime
 from .call_from_host import pin_host_function
-from .host_thread_loop import HostThreadLoop
-from .step_table import StepArrays
+from .host_thread_loop import HostThreadLoop, StepArrays
 
 Array = np.ndarray[Any, Any]
 _MAX_CACHED = 256  # buffers with cached addresses, besides the constants
+StepArgument: TypeAlias = "Buffer | np.generic"
 _CLOCK_S = 0.002  # interval in which the CPU's time stamp counter is calibrated
 
 
@@ -155,6 +155,3 @@ class BufferAddresses:
         if launch is not None:
             launch.release_arguments()
         self._found.update((id(m), (m, int(a))) for m, a in zip(memory, addresses, strict=True))
-
-
-StepArgument: TypeAlias = "Buffer | np.generic"

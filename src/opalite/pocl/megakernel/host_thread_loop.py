@@ -15,6 +15,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,6 @@ from ...cl.programs.background_throttle import is_contended
 from ...cl.queue.prepared_launch import PreparedLaunch
 from ...cl.runtime import Runtime
 from .call_from_host import HostFunction, current_core
-from .step_table import StepArrays
 
 Array = np.ndarray[Any, Any]
 _TRIALS = 10  # runs with and without workers before the faster way is chosen
@@ -39,6 +39,20 @@ _MIN_BACKOFF, _MAX_BACKOFF = 8, 4096  # runs without workers after a delayed one
 _MAX_TABLES = 8  # for the most recent sizes
 _STEPS, _RUN = 3, 4  # words of a TABLE of plan/megakernel_source.py
 _NO_RUN = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, eq=False)
+class StepArrays:
+    """Step table of a megakernel for one set of sizes.
+
+    args: arguments of all steps in order, 64 bits each: addresses and scalars. shapes: a row for each step: function,
+    offset of its arguments, number of work-groups (total, x, y), work-items of each. counter_bytes: of the steps'
+    counters.
+    """
+
+    args: Array
+    shapes: Array
+    counter_bytes: int
 
 
 class HostThreadLoop:
@@ -146,7 +160,9 @@ class HostThreadLoop:
         started = time.perf_counter()
         self._gap_s += _WEIGHT * (min(started - self._ended, _MAX_GAP_S) - self._gap_s)
         contended = self._avoids_contention and is_contended(started)
-        with_workers = self._uses_workers if self._uses_workers is not None else self._next_trial()
+        with_workers = self._uses_workers
+        if with_workers is None:  # trials with workers come first, so that the workers can spin
+            with_workers = len(self._times[True]) < _TRIALS
         if with_workers and self._runs_alone:
             with_workers = False
             self._runs_alone -= 1
@@ -216,10 +232,6 @@ class HostThreadLoop:
         else:
             self._backoff = max(self._backoff // 2, _MIN_BACKOFF // 2)
             table.least_s = min(table.least_s, seconds)
-
-    def _next_trial(self) -> bool:
-        """Return whether the next trial uses workers: these trials come first, so that the workers can spin."""
-        return len(self._times[True]) < _TRIALS
 
     def _learn(self, with_workers: bool, seconds: float) -> None:
         times = self._times

@@ -18,7 +18,7 @@ from ...cl.memory.staging_buffer import StagingBuffer
 from ...cl.queue.launch_sequence import LaunchSequence
 from ...plan.program import DownloadStep, LaunchStep, UploadStep
 from ...plan.template.dynamic_parameters import DynamicParameters, Values, packed
-from ...pocl.megakernel.step_table import StepArrays
+from ...pocl.megakernel.host_thread_loop import StepArrays
 from .ab_timing import PairedTimes
 from .launch_batches import LoadedProgram, Phase
 from .memory.io_transfer import Target

@@ -28,8 +28,7 @@ from ...cl.queue.recordable_queues import RecordableQueues
 from ...cl.runtime import Runtime
 from ...cl.runtime_counters import ProgramCounts
 from ...plan.program import Program
-from ...pocl.megakernel.host_thread_loop import HostThreadLoop
-from ...pocl.megakernel.step_table import StepArrays
+from ...pocl.megakernel.host_thread_loop import HostThreadLoop, StepArrays
 from .build_progress_bar import build_progress
 from .compile_queue import Job
 from .host_operators import HostOperators, HostRunner

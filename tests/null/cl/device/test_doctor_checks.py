@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opalite.cl.device import doctor_checks, install_advice, intel_cpu_runtime
+from opalite.cl.device import doctor_checks, enumerate_devices, install_advice
 from opalite.cl.device.doctor_checks import BAD, GOOD, NOTE, Finding
 from opalite.pocl import cpu_workarounds as pocl
 
@@ -219,7 +219,7 @@ def test_intels_runtime_does_not_widen_vectors(
     monkeypatch.setenv(name, set_by_user or "")
     if set_by_user is None:
         monkeypatch.delenv(name)
-    intel_cpu_runtime.prepare_environment()
+    enumerate_devices.prepare_intel_cpu_runtime()
     assert os.environ.get(name) == expected
 
 

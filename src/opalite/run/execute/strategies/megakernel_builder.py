@@ -30,8 +30,7 @@ from ....plan.megakernel_source import (
 )
 from ....plan.program import LaunchStep, LocalArg, Program, Step
 from ....pocl.megakernel.device_loop import BufferAddresses, DeviceStepTable, make_host_thread_loop
-from ....pocl.megakernel.host_thread_loop import HostThreadLoop, supports_host_loop
-from ....pocl.megakernel.step_table import StepArrays
+from ....pocl.megakernel.host_thread_loop import HostThreadLoop, StepArrays, supports_host_loop
 from ..compile_queue import Job, compile_queue
 from ..rng_keys import draws
 from ..step_schedule import steps_outside

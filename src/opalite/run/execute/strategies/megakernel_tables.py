@@ -10,7 +10,7 @@ import numpy as np
 from ....plan.megakernel_source import LINE, SHAPE, group_counts, packed_scalar
 from ....plan.program import DownloadStep, LaunchStep, Program, ScalarArg, Slot, SlotArg, Storage
 from ....pocl.megakernel.device_loop import BufferAddresses
-from ....pocl.megakernel.step_table import StepArrays
+from ....pocl.megakernel.host_thread_loop import StepArrays
 
 Locate: TypeAlias = Callable[[Slot], tuple[Any, int]]
 """Returns the memory object that contains a slot, and the byte at which the slot begins."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opalite.pocl.avoid_recompile import mark_kernels
+from opalite.pocl.prune_header import mark_kernels
 
 MARK = "{ OPALITE_COMPILED_ONCE"
 
