@@ -110,12 +110,11 @@ class InlineUpload:
     def _enqueue(self) -> Callable[[], int]:
         """A function that sets the argument and enqueues the launch; returns the driver's status code."""
         options = f"-DPIECES={PIECES} -DWORDS={self._capacity // _WORD} -DITEMS={_ITEMS}"
-        kernel = cl.Kernel(self._rt.build(_SOURCE, options, "inline upload"), "inline_upload")
+        self._kernel = kernel = cl.Kernel(self._rt.build(_SOURCE, options, "inline upload"), "inline_upload")
         set_arg, enqueue = find_set_arg(), find_enqueue()
         handle, data, nbytes = kernel.int_ptr, self._argument.ctypes.data, self._argument.nbytes
         argument = ctypes.c_void_p(handle), ctypes.c_uint32(0), ctypes.c_size_t(nbytes), ctypes.c_void_p(data)
         launch = enqueue_args(self._rt.queue, kernel, (_ITEMS,), (_ITEMS,))
-
         assert set_arg is not None, "buffer addresses need the loader's calls"
         assert enqueue is not None
         return lambda: set_arg(*argument) or enqueue(*launch)  # through pyopencl both take 30 µs
