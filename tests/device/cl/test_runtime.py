@@ -272,8 +272,7 @@ def test_image_limits_are_an_error(rt: Runtime) -> None:
 
 def test_pools_hand_out_device_memory(rt: Runtime) -> None:
     pool = BufferPool(rt.allocate)
-    first = pool.acquire(1000)
-    pool.release(first)
+    pool.release(first := pool.acquire(1000))
     assert pool.acquire(500) is first
 
 
