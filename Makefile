@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 CONSTRAINTS := tests/constraints.txt
 
-.PHONY: demo test suite minima test-ray check constraints portability protos clean
+.PHONY: demo test suite minima test-ray test-packages check constraints portability protos clean
 
 $(VENV)/demo.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -54,6 +54,17 @@ $(VENV)-ray/test.stamp: pyproject.toml
 
 test-ray: $(VENV)-ray/test.stamp
 	$(VENV)-ray/bin/python -m pytest tests/device/ray tests/null/ray
+
+# Packages that import onnxruntime themselves, in an environment of their own of some 2 GB: never part of `make test`.
+PACKAGES := onnxruntime==1.32.0 optimum-onnx sentence-transformers rapidocr fastembed rembg faster-whisper silero-vad magika \
+	skl2onnx scikit-learn ultralytics opencv-python-headless pytest hypothesis
+$(VENV)-packages/test.stamp: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-packages
+	$(VENV)-packages/bin/pip install -q --disable-pip-version-check -e . $(PACKAGES)
+	touch $@
+
+test-packages: $(VENV)-packages/test.stamp
+	$(VENV)-packages/bin/python -m pytest tests/packages
 
 # The newest versions of what the tests install, written down in the file that `make test` takes them from.
 constraints:

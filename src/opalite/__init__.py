@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .ir.device.device_info import DeviceInfo
     from .llm.generator import Generation, Generator, generate
     from .llm.token_stream import Stream
+    from .onnxruntime import install as install_as_onnxruntime
     from .run.api.caches.model_state import State
     from .run.api.diagnostics.log_callback import set_default_logger_callback
     from .run.api.diagnostics.log_severity import set_default_logger_severity, set_default_logger_verbosity
@@ -207,6 +208,7 @@ __all__ = [
     "get_ep_devices",
     "get_version_string",
     "has_collective_ops",
+    "install_as_onnxruntime",
     "package_name",
     "preload_dlls",
     "print_debug_info",
@@ -260,6 +262,7 @@ _MODULES = {
 }
 _LATER = {name: (module, name) for module, names in _MODULES.items() for name in names.split()}
 _LATER["compile"] = (".run.api.session.compile_bundle", "compile_model")
+_LATER["install_as_onnxruntime"] = (".onnxruntime", "install")
 _SUBMODULES = ("backend", "capi", "ray")  # `from opalite import *` omits ray, which may be the package ray
 
 

@@ -105,6 +105,12 @@ def _declare(name: str, parse: Callable[[str], Any], default: Any, help_: str) -
 
 
 _declare("OPALITE_DEVICE", str, None, "Default device: id, index '0:1', 'cpu', 'gpu', vendor or part of a name.")
+_declare(
+    "OPALITE_AS_ONNXRUNTIME",
+    _flag,
+    False,
+    "1 logs options without effect at debug level, as install_as_onnxruntime sets it.",
+)
 _declare("OPALITE_CACHE_DIR", str, None, "Folder of programs, plans and tuning; default: the user's cache folder.")
 _declare("OPALITE_CACHE", _flag, True, "0 keeps program binaries in memory only.")
 _declare(
@@ -203,6 +209,12 @@ _declare("OPALITE_REPLAY", _flag, True, "0 records no launches for replay, on Ad
 def get(name: str) -> Any:
     """The parsed value of setting `name`. Raises KeyError for an undeclared name."""
     return _KNOBS[name].read()
+
+
+def override(name: str, value: str) -> None:
+    """Set a setting for this process and those that it starts."""
+    assert name in _KNOBS
+    os.environ[name] = value
 
 
 def foreign(name: str) -> str:

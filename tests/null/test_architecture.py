@@ -50,6 +50,7 @@ for front in ("serve/http", "serve/grpc", "serve/telemetry"):
 ALLOWED["serve"] = {part for part in ALLOWED if part.startswith("serve/")} | LEAVES | {"extras"}
 ALLOWED["backend"] = LEAVES | ROOMS | {"ir", "cl", "importer"}
 ALLOWED["capi"] = LEAVES | ROOMS
+ALLOWED["onnxruntime"] = LEAVES | {"__init__"}
 ALLOWED["cli"] = set(ALLOWED) | {"cli"}
 ALLOWED["__init__"] = set(ALLOWED)
 ALLOWED["__main__"] = {"cli"}

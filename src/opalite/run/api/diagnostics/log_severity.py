@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from .... import knobs
 from ....errors import InputTypeError, OptionError
 
 SEVERITIES = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
@@ -46,10 +47,11 @@ def set_default_logger_verbosity(level: int) -> None:
 
 
 def warn_once(key: str, text: str, log: SessionLog | None = None) -> None:
-    """Log a warning, once in a process for each `key`."""
+    """Log a warning, once in a process for each `key`; at debug level for packages that think we are onnxruntime."""
     if key not in _noticed:
         _noticed.add(key)
-        (log or SessionLog()).log(logging.WARNING, text)
+        level = logging.DEBUG if knobs.get("OPALITE_AS_ONNXRUNTIME") else logging.WARNING
+        (log or SessionLog()).log(level, text)
 
 
 class StderrHandler(logging.StreamHandler[Any]):

@@ -1,0 +1,1 @@
+"""Opalite in place of onnxruntime."""

@@ -1,0 +1,1 @@
+"""Packages that import onnxruntime themselves, run on Opalite by `python -m opalite.onnxruntime`."""
