@@ -40,7 +40,7 @@ print("ready", flush=True)
 built = 0
 for i in range(rounds):
     rt = Runtime(find_device())
-    opalite.run.api.session.inference_session.find_runtime = lambda *_: rt
+    opalite.run.api.session.session_core.find_runtime = lambda *_: rt
     number = (seed + i) % %MODELS%
     session = opalite.InferenceSession(f"{folder}/{number}.onnx")
     got = session.run(None, {"x": np.arange(%COUNT%, dtype=np.float32)})[0]

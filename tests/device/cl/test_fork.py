@@ -52,7 +52,7 @@ def child(how):
         sys.exit(7)
     if how == "collected":
         session = value = loop = None
-        opalite.run.api.session.inference_session.find_runtime.__globals__["_runtimes"].clear()
+        opalite.run.api.session.session_core.find_runtime.__globals__["_runtimes"].clear()
         gc.collect()
         sys.exit(7)
     if how == "closed":

@@ -269,7 +269,7 @@ def open_session(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> opalite.Infere
     own = Runtime(find_device(rt.info.id))
     monkeypatch.setattr(own, "_replay", found(rt))
     monkeypatch.setattr(runtime_module, "_runtimes", {})
-    monkeypatch.setattr("opalite.run.api.session.inference_session.find_runtime", lambda *given: own)
+    monkeypatch.setattr("opalite.run.api.session.session_core.find_runtime", lambda *given: own)
     return opalite.InferenceSession(classifier().SerializeToString(), precision="fp32")
 
 

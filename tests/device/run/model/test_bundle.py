@@ -565,7 +565,7 @@ def test_binaries_spare_the_compiler(rt: Runtime, bundle: Path, tmp_path: Path, 
     loaded = load_bundle(bundle)
     variant = loaded.find(rt.info)
     assert len(variant.binaries) == len(variant.program.sources)
-    monkeypatch.setattr("opalite.run.api.session.inference_session.find_runtime", lambda *_: fresh)
+    monkeypatch.setattr("opalite.run.api.session.session_core.find_runtime", lambda *_: fresh)
     want = opalite.InferenceSession(bundle, trust=True).run(None, {"x": noise(*SHAPE)})[0]
     assert fresh.counters.programs_built == 0
     assert fresh.counters.programs_from_bundle == len({(s.text, s.options) for s in variant.program.sources})
@@ -574,7 +574,7 @@ def test_binaries_spare_the_compiler(rt: Runtime, bundle: Path, tmp_path: Path, 
         v.fingerprint = "another driver"
     save_bundle(tmp_path / "other.opal", loaded)
     other = Runtime(find_device(rt.info.id))
-    monkeypatch.setattr("opalite.run.api.session.inference_session.find_runtime", lambda *_: other)
+    monkeypatch.setattr("opalite.run.api.session.session_core.find_runtime", lambda *_: other)
     got = opalite.InferenceSession(tmp_path / "other.opal", trust=True).run(None, {"x": noise(*SHAPE)})[0]
     assert other.counters.programs_from_bundle == 0
     assert other.counters.programs_built > 0
@@ -597,7 +597,7 @@ def test_machine_code_of_a_bundle_is_taken_from_those_who_are_trusted(
     ):
         monkeypatch.setenv("OPALITE_TRUST_BUNDLES", setting)
         fresh = Runtime(find_device(rt.info.id))
-        monkeypatch.setattr("opalite.run.api.session.inference_session.find_runtime", lambda *_, fresh=fresh: fresh)
+        monkeypatch.setattr("opalite.run.api.session.session_core.find_runtime", lambda *_, fresh=fresh: fresh)
         session = opalite.InferenceSession(bundle, trust=trust)
         answers.append(session.run(None, feeds)[0])
         assert (fresh.counters.programs_from_bundle > 0) is offers
@@ -616,7 +616,7 @@ def test_a_binary_that_the_driver_refuses_is_built_again(
     variant.binaries = {i: lambda: b"not what this driver writes" for i in variant.binaries}
     save_bundle(tmp_path / "foreign.opal", loaded)
     fresh = Runtime(find_device(rt.info.id))
-    monkeypatch.setattr("opalite.run.api.session.inference_session.find_runtime", lambda *_: fresh)
+    monkeypatch.setattr("opalite.run.api.session.session_core.find_runtime", lambda *_: fresh)
     got = opalite.InferenceSession(tmp_path / "foreign.opal", trust=True).run(None, {"x": noise(*SHAPE)})[0]
     assert fresh.counters.programs_built > 0
     assert "refuses a binary" in caplog.text
