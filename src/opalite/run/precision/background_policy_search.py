@@ -6,8 +6,8 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from ...ir.model_edits import ModelEdits
 from ...ir.precision import PrecisionPolicy
@@ -31,16 +31,11 @@ class StopError(Exception):
     """The session was closed, or the interpreter ends."""
 
 
-@dataclass(frozen=True)
-class FoundPolicy:
-    """The result of a search.
-
-    model: compiled with the policy; None if that is fp32. is_reusable: other processes may use it.
-    """
+class FoundPolicy(NamedTuple):
+    """The result of a search, with the model compiled by the policy; None if that is fp32."""
 
     choice: PrecisionChoice
     model: Model | None = None
-    is_reusable: bool = True
 
 
 class PolicySearch(Job):
@@ -61,7 +56,7 @@ class PolicySearch(Job):
         *,
         compares_speed: bool,
     ) -> None:
-        """keep: called with the result, unless it may differ in another process."""
+        """keep: called with the result, unless the search failed."""
         super().__init__()
         self._compiler, self._model, self._feeds, self._start = compiler, model, feeds, start
         self._edits, self._keep, self._compares_speed = edits, keep, compares_speed
@@ -78,14 +73,13 @@ class PolicySearch(Job):
         with suppress(StopError):
             found = self._find()
             self._on_step("found")
-            if found.is_reusable:
-                self._keep(found.choice)
+            self._keep(found.choice)
             self.found = found
 
     def fail(self, error: Exception) -> None:
         """Choose float32, for this session alone."""
         why = f"the search for nodes that can be stored in half failed: {describe_error(error)}"
-        self.found = FoundPolicy(PrecisionChoice(FP32, why), is_reusable=False)
+        self.found = FoundPolicy(PrecisionChoice(FP32, why))
 
     def _find(self) -> FoundPolicy:
         from ..model.imported_model import ImportedModel

@@ -92,16 +92,10 @@ class PrecisionChoice:
     def from_raw(cls, raw: Mapping[str, Any]) -> PrecisionChoice:
         """The choice of which `to_raw` made `raw`. Other values raise various exceptions."""
         nodes, trials, fp16_s, fp32_s = raw["numbers"]
-        return cls(
-            PrecisionPolicy.from_json(raw["policy"]),
-            str(raw["why"]),
-            {str(types): OutputError(float(error), str(output)) for types, (error, output) in raw["checked"].items()},
-            OutputError(float(raw["plain"][0]), str(raw["plain"][1])),
-            int(nodes),
-            int(trials),
-            float(fp16_s),
-            float(fp32_s),
-        )
+        plain, *checked = (OutputError(float(e), str(o)) for e, o in (raw["plain"], *raw["checked"].values()))
+        by_types = dict(zip(map(str, raw["checked"]), checked, strict=True))
+        policy = PrecisionPolicy.from_json(raw["policy"])
+        return cls(policy, str(raw["why"]), by_types, plain, int(nodes), int(trials), float(fp16_s), float(fp32_s))
 
 
 _MOST_TYPES = 63  # input types that are remembered, besides the newest

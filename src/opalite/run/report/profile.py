@@ -80,53 +80,45 @@ class Profile:
 
     def by_node(self) -> list[Row]:
         """One row for each launch of a run, in execution order."""
-        return self._rows(lambda r: (r.index, r.node), lambda key: str(key[1]), keep_order=True)
+        return self._rows(lambda r: (r.index, r.node))
 
     def by_kernel(self) -> list[Row]:
         """One row for each kernel, the most expensive first."""
-        return self._rows(lambda r: (0, r.kernel), lambda key: str(key[1]), keep_order=False)
+        return sorted(self._rows(lambda r: (0, r.kernel)), key=lambda r: -r.seconds)
 
-    def _rows(
-        self, key: Callable[[LaunchRecord], tuple[int, str]], name: Callable[[tuple[int, str]], str], keep_order: bool
-    ) -> list[Row]:
+    def _rows(self, key: Callable[[LaunchRecord], tuple[int, str]]) -> list[Row]:
         groups: dict[tuple[int, str], list[LaunchRecord]] = {}
         for r in self.records:
             groups.setdefault(key(r), []).append(r)
         runs = max(self.runs, 1)
-        rows = []
-        total = 0.0
-        for k, records in groups.items():
-            seconds = median(sum_by_run(records))
-            total += seconds
-            flops = sum(r.flops for r in records) / runs
-            nbytes = sum(r.nbytes for r in records) / runs
-            rows.append(Row(name(k), len(records) // runs, seconds, 0.0, flops, nbytes))
-        shared = [Row(r.name, r.launches, r.seconds, r.seconds / (total or 1.0), r.flops, r.nbytes) for r in rows]
-        return shared if keep_order else sorted(shared, key=lambda r: -r.seconds)
+        seconds = {k: median(sum_by_run(records)) for k, records in groups.items()}
+        total = sum(seconds.values()) or 1.0
+        return [
+            Row(
+                k[1],
+                len(records) // runs,
+                seconds[k],
+                seconds[k] / total,
+                sum(r.flops for r in records) / runs,
+                sum(r.nbytes for r in records) / runs,
+            )
+            for k, records in groups.items()
+        ]
 
     def to_chrome_trace(self) -> str:
         """The profile as JSON for chrome://tracing and Perfetto: a track of queued and a track of running launches."""
         start = min((r.times.queued for r in self.records), default=0.0)
+        names = (("process_name", 0, self.device), ("thread_name", 1, "queued"), ("thread_name", 2, "running"))
         events: list[dict[str, object]] = [
-            {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": self.device}},
-            {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": "queued"}},
-            {"ph": "M", "pid": 1, "tid": 2, "name": "thread_name", "args": {"name": "running"}},
+            {"ph": "M", "pid": 1, **({"tid": track} if track else {}), "name": what, "args": {"name": name}}
+            for what, track, name in names
         ]
         for r in self.records:
             args = {"kernel": r.kernel, "run": r.run, "GFLOP": r.flops / 1e9, "MB": r.nbytes / 1e6}
             for track, begin, end in ((1, r.times.queued, r.times.start), (2, r.times.start, r.times.end)):
-                events.append(
-                    {
-                        "ph": "X",
-                        "pid": 1,
-                        "tid": track,
-                        "name": r.node or r.kernel,
-                        "cat": r.kernel,
-                        "ts": (begin - start) * 1e6,
-                        "dur": max(end - begin, 0.0) * 1e6,
-                        "args": args,
-                    }
-                )
+                when = {"ts": (begin - start) * 1e6, "dur": max(end - begin, 0.0) * 1e6}
+                about = {"name": r.node or r.kernel, "cat": r.kernel, "args": args}
+                events.append({"ph": "X", "pid": 1, "tid": track, **about, **when})
         return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
 
 

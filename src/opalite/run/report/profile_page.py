@@ -21,16 +21,8 @@ td:first-child, th:first-child { text-align: left; }
 svg { background: #fff; border: 1px solid #e4e6ec; display: block; }
 """
 _COLOURS = (
-    "#3b6ea8",
-    "#c8553d",
-    "#588157",
-    "#8e6c8a",
-    "#d4a017",
-    "#2a9d8f",
-    "#6d597a",
-    "#b56576",
-    "#457b9d",
-    "#7f7f7f",
+    *("#3b6ea8", "#c8553d", "#588157", "#8e6c8a", "#d4a017"),
+    *("#2a9d8f", "#6d597a", "#b56576", "#457b9d", "#7f7f7f"),
 )
 
 

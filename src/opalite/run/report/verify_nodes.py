@@ -180,7 +180,7 @@ class _Verifier:
         kernel = node.chosen.kernel
         assert kernel is not None
         try:
-            got = self._run(node, stored)
+            got = SingleNodeExecutable(self.rt, node, stored).prepare(kernel).run()
         except DeviceError as e:
             self.found.nodes.append(Check(node.label, kernel.name, str(node.y.type), np.inf, 0.0, str(e)))
             return
@@ -189,11 +189,6 @@ class _Verifier:
             row = "rounded node" if may_round(node.op) else "node"
             check = self.check(node.label, kernel.name, g, w, row, held, _rounds(node, v))
             self.found.nodes.append(check)
-
-    def _run(self, node: Node, arrays: Sequence[Array | None]) -> list[Array]:
-        kernel = node.chosen.kernel
-        assert kernel is not None
-        return SingleNodeExecutable(self.rt, node, arrays).prepare(kernel).run()
 
     def check(
         self, what: str, kernel: str, got: Array, want: Array, row: str, stored: Column, rounds: int = 0
