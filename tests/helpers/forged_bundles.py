@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from opalite.ir.constants.lazy_array import content_key
-from opalite.plan.weights.checksum import byte_sum
+from opalite.plan.weights.weight_files import byte_sum
 
 _ALIGN = 512
 _NUMBERS = (0, 1, -1, 2, 3, 7, 64, 1 << 16, (1 << 31) - 1, 1 << 31, 1 << 40, -(1 << 62), 1 << 70)

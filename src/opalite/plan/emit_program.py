@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -227,14 +227,14 @@ class _Slots:
 
     def lower(self, kernel: Kernel, launch: Launch) -> tuple[StepArg, ...]:
         """The arguments of a step."""
-        return tuple(
-            LocalArg(a.nbytes)
-            if isinstance(a, Local)
-            else ScalarArg(a)  # type: ignore[arg-type]  # a SymbolicNumber becomes a term
-            if isinstance(a, np.generic | SymbolicNumber)
-            else a
-            for a in lower(kernel, launch, self)
-        )
+        return tuple(map(_step_arg, lower(kernel, launch, self)))
+
+
+def _step_arg(a: Any) -> Any:
+    if isinstance(a, Local):
+        return LocalArg(a.nbytes)
+    is_number = isinstance(a, np.generic | SymbolicNumber)  # a SymbolicNumber becomes a term
+    return ScalarArg(cast(Any, a)) if is_number else a
 
 
 def emit(
@@ -242,7 +242,6 @@ def emit(
     device: DeviceInfo,
     *,
     settings: Mapping[Node, LaunchConfig] | None = None,
-    strategy: str | None = None,
     check: bool = False,
     late: bool = False,
     keep: Callable[[Emitter], None] | None = None,
@@ -257,7 +256,7 @@ def emit(
     e = _emit(graph, device, settings, late, start)
     program = e.program
     size_steps(program, device)
-    assign_memory(program, e.lifetimes, alignment(device), strategy or str(knobs.get("OPALITE_PLANNER")))
+    assign_memory(program, e.lifetimes, alignment(device), str(knobs.get("OPALITE_PLANNER")))
     if e.nesting.copied or check:
         verify_contents(graph, e.launches, e.nesting.copied, e.slots, program.slots)
     program.placement = _reports(e)

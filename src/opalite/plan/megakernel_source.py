@@ -2,7 +2,8 @@
 
 Each launch of a Program becomes a row of a step table. The workers of a single launch process the table together. An
 OpenCL C kernel becomes a function that computes some of a launch's work-groups; work-item ids become parameters.
-Kernels with barriers between several work-items, or with images, remain launches of their own.
+Kernels with barriers between several work-items, or with images, remain launches of their own. The loop over the table
+is megakernel_steps.cl, the kernels around it megakernel_run_steps.cl and megakernel_serve_steps.cl.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -168,187 +170,28 @@ def loop_text(functions: int, stays: bool, workers: int) -> str:
     """
     declared = "".join(f"void step_{i}({_PARAMETERS});\n" for i in range(functions))
     cases = "".join(f"            case {i}: step_{i}(a, s + 3, b, b + share); break;\n" for i in range(functions))
-    return f"""{declared}
-#define SHAPE {SHAPE}
-#define RANGES {part_count(workers)}u
-#define LINE {LINE}
-#define TICKS {TICKS}
-#define ROW (LINE * (RANGES + 1))
-#define SPINS {SPINS}u
-#define LEAST_SPINS {LEAST_SPINS}u
-{_WAITING}
-// Takes work-groups of part `r` of a step and computes them, until none is left; returns how many. `sharers` workers
-// begin with that part, or one who has all to itself.
-static inline uint take_groups(global const ulong *a, global const uint *s, global uint *taken, uint r, uint sharers,
-                               uint turn) {{
-    const uint first = (ulong)s[2] * r / RANGES, size = (ulong)s[2] * (r + 1) / RANGES - first, start = turn * size;
-    uint before = __atomic_load_n(taken, __ATOMIC_RELAXED), mine = 0;
-    while (before - start < size) {{
-        const uint left = size - (before - start), share = sharers > 0 ? max(1u, left / (2 * sharers)) : left;
-        if (!__atomic_compare_exchange_n(taken, &before, before + share, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-            continue;
-        const uint b = first + before - start;
-        switch (s[0]) {{
-{cases}        }}
-        mine += share;
-        before = __atomic_load_n(taken, __ATOMIC_RELAXED);
-    }}
-    return mine;
-}}
-static void walk_steps(global const ulong *args, global const uint *shapes, global uint *counters, uint first,
-                       uint last, uint me, uint workers, uint turn) {{
-    const uint total = shapes[(last - 1) * SHAPE + 2], sharers = workers > 1 ? (workers + RANGES - 1) / RANGES : 0;
-    if (__atomic_load_n(counters + (last - 1) * ROW, __ATOMIC_ACQUIRE) - turn * total >= total) return;
-    uint patience = SPINS;
-    for (uint i = first; i < last; ++i) {{
-        global const uint *s = shapes + i * SHAPE;
-        global uint *done = counters + i * ROW;
-        const uint all = s[2], start = turn * all;
-        uint mine = 0;
-        for (uint k = me; k < me + RANGES; ++k)
-            mine += take_groups(args + s[1], s, done + LINE * (1 + k % RANGES), k % RANGES, sharers, turn);
-        if (mine > 0) __atomic_fetch_add(done, mine, __ATOMIC_ACQ_REL);
-        uint turns = 0;
-        for (; __atomic_load_n(done, __ATOMIC_ACQUIRE) - start < all; ++turns) wait_turn(turns >= patience);
-        // Who had to sleep expects to have to again: on a busy machine most waits are long.
-        patience = turns > patience ? max(patience / 4, LEAST_SPINS) : min(patience + patience / 4, SPINS);
-    }}
-}}
-{_stay_text() if stays else _RUN}
-kernel void address(global const void *memory, global ulong *found, uint i) {{ found[i] = (ulong)memory; }}
-"""
+    numbers = {"SHAPE": SHAPE, "RANGES": f"{part_count(workers)}u", "LINE": LINE, "TICKS": TICKS}
+    numbers |= {"ROW": "(LINE * (RANGES + 1))", "SPINS": f"{SPINS}u", "LEAST_SPINS": f"{LEAST_SPINS}u"}
+    defines = "".join(f"#define {name} {number}\n" for name, number in numbers.items())
+    steps = _file("megakernel_steps.cl").replace("            CASES\n", cases)
+    kernels = _serving_text() if stays else f"\n{_file('megakernel_run_steps.cl')}"
+    return f"{declared}\n{defines}\n{steps}{kernels}\n{_ADDRESS}"
 
 
-_WAITING = """
-#if defined(__x86_64__) || defined(__i386__)
-#define RELAX() __builtin_ia32_pause()
-#else
-#define RELAX()
-#endif
-#if defined(__x86_64__) && defined(__linux__)
-__attribute__((noinline)) static void system_call(long number, long a, long b, long c) {
-    long result;
-    __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
-}
-#define SLEEP(time) system_call(35, (long)(time), 0, 0) /* nanosleep */
-#else
-#define SLEEP(time) RELAX()
-#endif
-// Where another process takes a core away, whoever waits for it should not keep the other cores busy: a worker that has
-// waited long sleeps for moments, and the system can move the worker that holds the work.
-static inline void wait_turn(bool is_long) {
-    if (is_long) {
-        const long time[2] = {0, 20000};
-        SLEEP(time);
-    } else {
-        RELAX();
-    }
-}
-"""
+_ADDRESS = "kernel void address(global const void *memory, global ulong *found, uint i) { found[i] = (ulong)memory; }\n"
 
-_RUN = """
-kernel void run_steps(global const ulong *args, global const uint *shapes, global uint *counters, uint first,
-                      uint last, uint workers) {
-    walk_steps(args, shapes, counters, first, last, get_group_id(0), workers, 0);
-}
-kernel void clear_steps(global uint *counters, uint first, uint last) {
-    for (uint i = first * ROW; i < last * ROW; i += LINE) counters[i] = 0;
-}
-"""
 
-_STAY = """
-// Copies loop-carried and collected values after an iteration. Returns whether another iteration follows.
-static bool goes_on(global ulong *call) {
-    const bool more = ++call[ITERATIONS_DONE] < call[MAX_ITERATIONS]
-        && (!call[CONDITION] || *(global const uchar *)call[CONDITION]);
-    global ulong *m = (global ulong *)call[COPIES];
-    for (ulong k = 0; k < call[COPY_COUNT]; ++k, m += HOST_COPY) {
-        if (m[WHEN] && !more) break;
-        global uchar *to = (global uchar *)m[TO];
-        global const uchar *from = (global const uchar *)m[FROM];
-        const ulong bytes = m[BYTES];
-        for (ulong i = 0; i < bytes / 16; ++i) vstore16(vload16(i, from), i, to);
-        for (ulong i = bytes / 16 * 16; i < bytes; ++i) to[i] = from[i];
-        m[TO] += m[TO_STEP];
-        m[FROM] += m[FROM_STEP];
-    }
-    return more;
-}
-void take_part(global ulong *call, bool leads, uint me) {
-    global uint *control = (global uint *)call[WORDS];
-    uint asked, served, mode = 0;
-    if (leads) {  // numbers that are not normal are treated as workers treat them
-        mode = __builtin_ia32_stmxcsr();
-        __builtin_ia32_ldmxcsr((uint)call[MODE]);
-        call[ITERATIONS_DONE] = 0;
-        served = __atomic_fetch_add(control + ASKED, 1, __ATOMIC_SEQ_CST);
-    } else {
-        served = __atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE) - 1;
-    }
-    for (;;) {
-        asked = __atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE);
-        if (asked != served) {
-            // Where nobody may be reading, the host writes tables anew that are not the present one.
-            if (!leads) __atomic_fetch_add(control + INSIDE, 1, __ATOMIC_SEQ_CST);
-            global ulong *table = (global ulong *)__atomic_load_n(call + TABLE, __ATOMIC_SEQ_CST);
-            const uint turn = (uint)__atomic_load_n(table + TURN, __ATOMIC_ACQUIRE);
-            walk_steps((global const ulong *)table[ARGS], (global const uint *)table[SHAPES],
-                       (global uint *)table[COUNTERS], 0, (uint)table[STEPS], me, (uint)call[WORKERS], turn);
-            if (leads) {
-                if (!goes_on(call)) break;
-                __atomic_store_n(table + TURN, (ulong)(uint)(turn + 1), __ATOMIC_RELEASE);
-                __atomic_fetch_add(control + ASKED, 1, __ATOMIC_SEQ_CST);
-                continue;  // as another run, which others may take part in
-            }
-            __atomic_fetch_sub(control + INSIDE, 1, __ATOMIC_SEQ_CST);
-            served = asked;
-        }
-        const ulong stay = (ulong)__atomic_load_n(control + STAY, __ATOMIC_RELAXED) * TICKS;
-        const ulong since = __builtin_ia32_rdtsc();
-        while (__atomic_load_n(control + ASKED, __ATOMIC_RELAXED) == served &&
-               !__atomic_load_n(control + LEAVE, __ATOMIC_RELAXED) && __builtin_ia32_rdtsc() - since < stay)
-            RELAX();
-        if (__atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE) == served) break;
-        if (__atomic_load_n(control + LEAVE, __ATOMIC_RELAXED)) break;  // nobody waits for this one
-    }
-    if (leads) __builtin_ia32_ldmxcsr(mode);
-    else __atomic_fetch_add(control + LEFT, 1, __ATOMIC_SEQ_CST);
-}
-// A worker for each core is launched, though the host has one of these: a thread that wakes up on the host's core goes
-// first there, and would take the work from one that wakes up on an idle core. It waits a while for that, and leaves.
-static bool is_spare(global ulong *call, uint workers) {
-    global uint *control = (global uint *)call[WORDS];
-    const bool is_last = __atomic_add_fetch(control + CAME, 1, __ATOMIC_SEQ_CST) == workers;
-    uint at = ~0u;
-    system_call(309, (long)&at, 0, 0); /* getcpu */
-    if ((!is_last && at != call[CORE]) || __atomic_exchange_n(control + SPARE, 1u, __ATOMIC_SEQ_CST)) return false;
-    const long time[2] = {0, 20000};
-    for (uint i = 0; i < 16 && __atomic_load_n(control + CAME, __ATOMIC_ACQUIRE) < workers; ++i) SLEEP(time);
-    __atomic_fetch_add(control + LEFT, 1, __ATOMIC_SEQ_CST);
-    return true;
-}
-// OpenCL C has no pointers to functions, but a variable may bear the function's symbol. PoCL keeps only functions that
-// the kernel calls.
-extern constant uchar code[] __asm__("take_part");
-kernel void serve_steps(global ulong *call, uint tells) {
-    if (tells) {
-        call[CODE] = (ulong)code;
-        call[MODE] = __builtin_ia32_stmxcsr();
-        call[CLOCK] = __builtin_ia32_rdtsc();
-    } else if (!is_spare(call, get_num_groups(0))) {
-        take_part(call, false, get_group_id(0) + 1);
-    }
-}
-"""
+def _file(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _numbered(names: Sequence[str], stride: int) -> str:
     return "".join(f"#define {name} {stride * i}\n" for i, name in enumerate(names))
 
 
-def _stay_text() -> str:
+def _serving_text() -> str:
     numbers = _numbered(CONTROL, LINE) + _numbered(CALL, 1) + _numbered(TABLE, 1) + _numbered(HOST_COPY, 1)
-    return f"{numbers}#define HOST_COPY {len(HOST_COPY)}\n{_STAY}"
+    return f"{numbers}#define HOST_COPY {len(HOST_COPY)}\n\n{_file('megakernel_serve_steps.cl')}"
 
 
 def _only(text: str, entry: str) -> str | None:

@@ -44,8 +44,8 @@ def _digest(piece: memoryview) -> bytes:
 class ContentInfo:
     """Cached facts about the contents of arrays with equal keys, so that they need not be computed again.
 
-    digest: the array's `content_key`. checksum: its `plan.weights.checksum.byte_sum`. kind: its dtype and shape. '' and
-    None mean unknown.
+    digest: the array's `content_key`. checksum: its `byte_sum` (plan/weights/weight_files.py). kind: its dtype and
+    shape. '' and None mean unknown.
     """
 
     __slots__ = ("__weakref__", "checksum", "digest", "kind")

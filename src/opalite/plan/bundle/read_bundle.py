@@ -19,9 +19,8 @@ from ...ir.constants.model_file import FilePart, ModelFile
 from ...ir.device.device_info import DeviceInfo
 from ..program import LazyList
 from ..template.program_template import Template
-from ..weights.checksum import byte_sum
 from ..weights.safetensors_file import TensorFile, TensorFileError
-from ..weights.weight_files import WeightFiles
+from ..weights.weight_files import WeightFiles, byte_sum
 from .bundle import TABLE, VERSION, Bundle, Content, GraphText, Rebuild, Untrusted, Variant, programs_of, text_digest
 from .dispatch_key import DispatchKey
 from .json_codec import decode
@@ -77,7 +76,9 @@ class _Reader:
         binaries = {int(i): self._binary(str(key)) for i, key in raw["binaries"].items()}
         shapes = {name: tuple(map(int, shape)) for name, shape in raw["shapes"].items()}
         device = DeviceInfo.from_json(raw["device"])
-        sizes = None if raw["sizes"] is None else {name: _axes(axes) for name, axes in raw["sizes"].items()}
+        sizes: dict[str, tuple[int | None, ...]] | None = None
+        if raw["sizes"] is not None:
+            sizes = {n: tuple(None if a is None else int(a) for a in axes) for n, axes in raw["sizes"].items()}
         if sizes is not None and any(len(axes) != len(shapes[name]) for name, axes in sizes.items()):
             raise _damaged(self.where)
         return Variant(
@@ -190,10 +191,6 @@ class _Reader:
 
     def _binary(self, key: str) -> Callable[[], bytes]:
         return lambda: self._checked(key).tobytes()
-
-
-def _axes(axes: Sequence[Any]) -> tuple[int | None, ...]:
-    return tuple(None if axis is None else int(axis) for axis in axes)
 
 
 def _damaged(where: Path) -> BundleError:

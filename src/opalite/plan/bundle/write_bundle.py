@@ -14,20 +14,18 @@ import numpy as np
 from ...errors import BundleError
 from ...ir.constants.lazy_array import Array, ContentInfo, LazyArray, content_key
 from ...ir.device.device_info import DeviceInfo
-from ..weights.checksum import byte_sum
-from ..weights.gather_only_weights import picked_slots
+from ..program import LaunchStep, Program, SlotArg
 from ..weights.safetensors_file import write_tensors
-from ..weights.weight_files import APART, WeightFiles
+from ..weights.weight_files import APART, WeightFiles, byte_sum
 from .bundle import VERSION, Bundle, Variant, programs_of, text_digest, with_programs
 from .json_codec import Encoder
 
 
 def _lasting(device: DeviceInfo) -> DeviceInfo:
     """The device without properties that vary between processes: a virtual machine's current memory."""
-    return dataclasses.replace(device, global_mem=_NO.global_mem, max_alloc=_NO.max_alloc) if device.on_host else device
-
-
-_NO = DeviceInfo()
+    if not device.on_host:
+        return device
+    return dataclasses.replace(device, global_mem=DeviceInfo().global_mem, max_alloc=DeviceInfo().max_alloc)
 
 
 def save_bundle(
@@ -132,3 +130,20 @@ def save_bundle(
 def _kinds(arrays: Sequence[Array | LazyArray], keys: Sequence[str]) -> list[Any]:
     """Type, shape and key of each array."""
     return [[a.dtype.name, list(a.shape), key] for a, key in zip(arrays, keys, strict=True)]
+
+
+_PICK = ("Gather", "QuantizedGather")
+"""Operators whose kernels read only selected rows."""
+
+
+def picked_slots(program: Program) -> set[int]:
+    """Slots of gather-only weights: tables of which a program's runs read selected rows only."""
+    from ...kernels.kernel import kernels_for  # lazy: reading plans must not import kernels, which is slow
+
+    picking = {k.name for op in _PICK for k in kernels_for(op)}
+    picked, others = set[int](), set[int]()
+    for step in program.steps:
+        if isinstance(step, LaunchStep):
+            used = {arg.slot for arg in step.args if isinstance(arg, SlotArg)}
+            (picked if step.kernel in picking else others).update(used)
+    return (picked & program.weights.keys()) - others

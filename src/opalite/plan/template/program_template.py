@@ -26,7 +26,7 @@ from ..memory.arena_planner import Replacer
 from ..memory.liveness import Lifetime, arena_requests, fill_slots
 from ..program import LaunchStep, LazyList, Program, Slot
 from .shape_tensors import ShapeTensors
-from .symbolic_numbers import SymbolicRecord, TableTerms, Term, fill, filler, texts_in
+from .symbolic_numbers import SymbolicRecord, TableTerms, Term, filler, texts_in
 
 _GROUPS_KEPT = 4096  # default work-groups in the cache, by grid
 
@@ -204,7 +204,7 @@ class _Instances:
     def _reports(self, sizes: Sequence[int]) -> list[Any]:
         texts, numbers = self._report_numbers
         values = dict(zip(texts, numbers(*sizes) or (), strict=True))
-        return [fill(r, values.__getitem__) for r in self._template.program.placement]
+        return [filler(r, str)(values) for r in self._template.program.placement]
 
     def make(self, values: Values, sizes: Sequence[int]) -> Program:
         """The Program for `sizes`, at which the terms have `values`."""
@@ -256,7 +256,7 @@ class _Kept:
     __slots__ = ("_last", "_make", "_values_of")
 
     def __init__(self, terms: Sequence[int], make: Callable[[Values], Any]) -> None:
-        self._values_of = itemgetter(*terms) if terms else _no_values
+        self._values_of: Callable[[Values], Any] = itemgetter(*terms) if terms else lambda values: ()
         self._make = make
         self._last: tuple[Any, Any] = (None, None)  # set at once, for threads
 
@@ -267,7 +267,3 @@ class _Kept:
             made = self._make(values)
             self._last = key, made
         return made
-
-
-def _no_values(values: Values) -> Any:
-    return ()

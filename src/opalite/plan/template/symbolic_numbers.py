@@ -56,8 +56,8 @@ class TypeText:
 
 TABLES: Mapping[str, tuple[str, str]] = {
     "row_table": ("permute_rows", "row_table"),
-    "resize_offsets": ("resize_tables", "offset_table"),
-    "resize_weights": ("resize_tables", "weight_table"),
+    "resize_offsets": ("resize", "offset_table"),
+    "resize_weights": ("resize", "weight_table"),
 }
 """Modules of opalite.ops and their functions by name: the only ones that a file may name. Imported on use."""
 
@@ -69,28 +69,8 @@ def make_table(maker: str, args: Sequence[Any]) -> np.ndarray[Any, Any]:
     return found
 
 
-def fill(x: Any, value_of: Callable[[str], Any]) -> Any:
-    """`x`, a record or container, with `value_of(text)` for each term, and texts for types."""
-
-    def filled(t: Any) -> Any:
-        match t:
-            case Term(text):
-                return value_of(text)
-            case TypedTerm(text, dtype):
-                return np.dtype(dtype).type(value_of(text))
-            case TableTerms(numbers, dtype):
-                return np.array(fill(numbers, value_of), dtype)
-            case SymbolicRecord(maker, args):
-                return make_table(maker, fill(args, value_of))
-            case TypeText(name, dtype, shape):
-                return str(TypeText(name, dtype, fill(shape, value_of)))
-        return t
-
-    return mapped(x, filled)
-
-
-def filler(x: Any, number: Callable[[str], int]) -> Callable[[Any], Any]:
-    """values -> `x`, a record or container, with values[number(text)] for each term: a prepared `fill`."""
+def filler(x: Any, number: Callable[[str], Any]) -> Callable[[Any], Any]:
+    """values -> `x`, a record or container, with values[number(text)] for each term, and texts for types."""
     match x:
         case Term(text):
             return itemgetter(number(text))
@@ -103,17 +83,21 @@ def filler(x: Any, number: Callable[[str], int]) -> Callable[[Any], Any]:
         case SymbolicRecord(maker, args):
             made = filler(args, number)
             return lambda values: make_table(maker, made(values))
-    if isinstance(x, TypeText) or not texts_in(x):
-        numbered = {t: number(t) for t in texts_in(x)}
-        return (lambda values: fill(x, lambda t: values[numbered[t]])) if numbered else lambda values: x
+        case TypeText(text, name, shape):
+            made = filler(shape, number)
+            return lambda values: str(TypeText(text, name, made(values)))
+    if not texts_in(x):
+        return lambda values: x
     if isinstance(x, tuple | list):
         return _filled(type(x), list(x), number)
+    if isinstance(x, dict):
+        return _filled(lambda filled: dict(zip(x, filled, strict=True)), list(x.values()), number)
     assert is_dataclass(x)
     make: Callable[..., Any] = type(x)
     return _filled(lambda filled: make(*filled), [getattr(x, f.name) for f in fields(x) if f.init], number)
 
 
-def _filled(join: Callable[[list[Any]], Any], items: list[Any], number: Callable[[str], int]) -> Callable[[Any], Any]:
+def _filled(join: Callable[[list[Any]], Any], items: list[Any], number: Callable[[str], Any]) -> Callable[[Any], Any]:
     """values -> join(items with numbers for their terms)."""
     open_items = [(i, filler(item, number)) for i, item in enumerate(items) if texts_in(item)]
 

@@ -26,21 +26,10 @@ ALIGN = 512  # bytes; required for zero copy: PoCL and Intel 128, Mesa 512
 _PAD = "~pad"
 _LENGTH = struct.Struct("<Q")
 _MOST_HEADER = 100 << 20  # bytes, the format's own limit
-_CODES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint64": "U64",
-    "uint32": "U32",
-    "uint16": "U16",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
+_KINDS = {"float": "F", "int": "I", "uint": "U"}
+_CODES = {f"{kind}{bits}": f"{code}{bits}" for kind, code in _KINDS.items() for bits in (8, 16, 32, 64)}
+_CODES |= {"bfloat16": "BF16", "bool": "BOOL"}
+"""Names of NumPy's types in the format."""
 
 
 class TensorFileError(ValueError):

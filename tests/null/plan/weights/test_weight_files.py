@@ -11,8 +11,7 @@ import pytest
 from opalite.errors import BundleError
 from opalite.ir.constants.lazy_array import content_key
 from opalite.plan.weights import weight_files
-from opalite.plan.weights.checksum import byte_sum
-from opalite.plan.weights.weight_files import WeightFiles
+from opalite.plan.weights.weight_files import WeightFiles, byte_sum
 
 
 def test_an_array_comes_back(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from opalite.plan.bundle.write_bundle import picked_slots
 from opalite.plan.program import LaunchStep, Program, ScalarArg, SlotArg
-from opalite.plan.weights.gather_only_weights import picked_slots
 
 
 def launch(kernel: str, *slots: int) -> LaunchStep:
