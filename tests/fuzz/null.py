@@ -17,7 +17,7 @@ from opalite.ir.graph import Graph
 from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.layout.assign_precision import set_precision
-from opalite.ops.run_reference import run_reference
+from opalite.ops.elementwise import run_reference
 from opalite.passes.pipeline import optimise, place
 from opalite.passes.rewrite_driver import Context
 from opalite.plan.emit_program import emit

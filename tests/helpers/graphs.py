@@ -10,8 +10,8 @@ import numpy as np
 from opalite.expr.trace_function import call, trace
 from opalite.ir import DType, Graph, Node, TensorType, Value
 from opalite.ir.graph import Origin
+from opalite.ops.elementwise import run_reference
 from opalite.ops.operator import make_op
-from opalite.ops.run_reference import run_reference
 
 
 class GraphMaker:

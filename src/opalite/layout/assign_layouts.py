@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 
 from ..errors import PlacementError
 from ..ir.device.device_info import DeviceInfo
-from ..ir.graph import Graph, Node, Value
+from ..ir.graph import Graph, Node, Value, new_value
+from ..ir.patch import Patch, apply_patches
 from ..ir.place import FLAT, HOST, Layout, Memory, Place, Target
 from ..ir.symbols import always_equal, hint_of
 from ..ir.tensor_type import TensorType
 from ..kernels.kernel import Binding, Tier
 from ..ops.data_movement import Reshape
+from ..ops.elementwise import Elementwise
 from ..ops.host import HostOp
 from .kernel_candidates import Answers, Choice, Measured, Option, confirm, find_options, only_on_host, view_options
-from .split_epilogue import unlink
 
 _NO_KERNEL = {True: "no kernel is registered", False: "no general kernel is registered"}
 HOST_SECONDS = 1e-3  # Python time of a host step, without transfers
@@ -107,7 +108,7 @@ def pick_kernels(
 
     def consider(node: Node, options: list[Option], refused: dict[str, str]) -> None:
         if not options and node.epilogue is not None:
-            for part in unlink(graph, node):
+            for part in _unlink(graph, node):
                 ask(part)
         else:
             refusals[node] = refused
@@ -141,6 +142,22 @@ def pick_kernels(
             out.type = out.type.with_place(place)
     for v in graph.inputs:
         v.type = v.type.with_place(HOST)
+
+
+def _unlink(graph: Graph, node: Node) -> tuple[Node, Node]:
+    """(the node without its epilogue, the epilogue as a node), inserted in `graph` in place of `node`.
+
+    An epilogue is fused if a kernel takes it at the current sizes; at open sizes the kernel may refuse it.
+    """
+    assert node.epilogue is not None
+    arity = node.op.arity
+    given = node.inputs[:arity]
+    (made,) = node.op.infer_shape([None if v is None else v.type for v in given])
+    own = node.with_(inputs=given, outputs=[new_value(node.y.name, made)], epilogue=None)
+    own.outputs[0].producer = own
+    rest = node.with_(op=Elementwise(node.epilogue), inputs=[own.y, *node.inputs[arity:]], epilogue=None)
+    apply_patches(graph, [Patch.replacing(node, own, rest)], "unlink")
+    return own, rest
 
 
 def _on_host(node: Node, hosted: dict[Node, str], refused: Mapping[str, str], builds: bool) -> list[Option]:

@@ -115,8 +115,10 @@ def _reason(
         return "", False
     named = (policy.fp32[node.name] or "it is named in the policy") if node.name in policy.fp32 else ""
     bits = _reads_bits(node) or any(v in patterns for v in node.outputs)
-    own = "single bits of floats matter" if bits else _exact(node)
-    own = own or _large_constant(node) or _exponential(node) or _square(node, readers) or _threshold(node)
+    own = "single bits of floats matter" if bits else ""
+    if isinstance(node.op, Conv | MatMul) and node.op.exact:
+        own = own or "sums of integers, which floats hold exactly"
+    own = own or _large_constant(node) or _large_result(node, readers) or _threshold(node)
     if own:
         return own, True
     if any(v in large for v in _narrowed(node)):
@@ -129,10 +131,6 @@ def _narrowed(node: Node) -> list[Value]:
     return [v for i, v in enumerate(node.inputs) if v is not None and i not in node.op.float32_inputs]
 
 
-def _exact(node: Node) -> str:
-    return "sums of integers, which floats hold exactly" if isinstance(node.op, Conv | MatMul) and node.op.exact else ""
-
-
 def _large_constant(node: Node) -> str:
     values = [v.cached_query(largest) for v in _narrowed(node) if v.is_const and v.dtype is DType.FLOAT32]
     values += [abs(a.value) for i in _instructions(node) for a in i.args if isinstance(a, Lit) and a.dtype.is_float]
@@ -140,13 +138,10 @@ def _large_constant(node: Node) -> str:
     return f"the constant {max(beyond):.3g} exceeds half's range" if beyond else ""
 
 
-def _exponential(node: Node) -> str:
+def _large_result(node: Node, readers: list[Node]) -> str:
     found = _last(node)
-    return "an exponential may exceed half's range" if found is not None and FUNCTIONS[found.fn].grows else ""
-
-
-def _square(node: Node, readers: list[Node]) -> str:
-    found = _last(node)
+    if found is not None and FUNCTIONS[found.fn].grows:
+        return "an exponential may exceed half's range"
     squares = found is not None and found.fn == "mul" and found.args[0] == found.args[1]
     return "squares that are summed" if squares and any(isinstance(r.op, Reduce) for r in readers) else ""
 

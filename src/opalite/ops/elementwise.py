@@ -1,6 +1,8 @@
-"""Elementwise, an expression of broadcast inputs, and PlaceCast, the conversion between places."""
+"""Elementwise, an expression of broadcast inputs, and PlaceCast; operators' references with an epilogue."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from ..errors import ShapeError
 from ..expr.expression import Expr, evaluate
@@ -77,3 +79,17 @@ class PlaceCast(Op):
 def place_cast(x: Value, y: Value) -> Node:
     """A node that converts `x` to `y`, a value of the same type in another place."""
     return Node(PlaceCast(), [x], [y], name=x.name)
+
+
+def run_reference(op: Op, epilogue: Expr | None, arrays: Arrays) -> list[Array]:
+    """Outputs of `op` by its reference, epilogue included; its operands follow the operator's own inputs.
+
+    Floating-point warnings are suppressed.
+    """
+    with np.errstate(all="ignore"):
+        if epilogue is None:
+            return op.reference(arrays)
+        outs = list(op.reference(arrays[: op.arity]))
+        operands = [a for a in arrays[op.arity :] if a is not None]
+        outs[0] = evaluate(epilogue, [outs[0], *operands], outs[0].shape)
+    return outs

@@ -33,7 +33,8 @@ class ExpertMatMul(Op):
         x, picks, w = tensor(ins, 0, "x"), check_indices(ins), tensor(ins, 2, "w")
         bias = ins[3] if len(ins) > 3 else None
         need(x.dtype in FLOATS and x.rank in (2, 3), f"x must be [T, K] or [T, S, K] of float32 or float16, got {x}")
-        need(picks.rank == 2 and picks.shape == x.shape[:-1][: picks.rank] + picks.shape[x.rank - 1 :], _fits(x, picks))
+        fits = picks.rank == 2 and picks.shape == x.shape[:-1][: picks.rank] + picks.shape[x.rank - 1 :]
+        need(fits, f"picks must have the tokens, and of x [T, S, K] the slots, of x {x}, got {picks}")
         rows, columns = w.shape if w.rank == 2 else (0, 0)
         is_whole = w.rank == 2 and self.experts > 0 and rows % self.experts == 0 and columns == x.shape[-1]
         need(is_whole, f"w must be [{self.experts} * N, {x.shape[-1]!r}] for x {x}, got {w}")
@@ -73,7 +74,3 @@ class ExpertMatMul(Op):
         read += sum(t.count * t.storage.size for t in ins[3:6] if t is not None)
         others = sum(t.count * t.storage.size for t in (x, picks, *outs, *ins[6:]) if t is not None)
         return Cost(2.0 * outs[0].count * x.shape[-1], 1.0 * others + share * read)
-
-
-def _fits(x: TensorType, picks: TensorType) -> str:
-    return f"picks must have the tokens, and of x [T, S, K] the slots, of x {x}, got {picks}"

@@ -15,12 +15,6 @@ from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type
 Reducer = Callable[[Array, tuple[int, ...]], Array]
 
 
-def _wide(x: Array) -> Array:
-    """Floats as float64, so that the reference adds no rounding of its own."""
-    wide: Array = x.astype(np.float64) if x.dtype.kind == "f" or x.dtype.name == "bfloat16" else x
-    return wide
-
-
 def _mean(x: Array, axes: tuple[int, ...]) -> Array:
     if x.dtype.kind == "f" and x.size:
         return np.asarray(np.mean(x, axis=axes, keepdims=True))
@@ -107,8 +101,10 @@ class Reduce(Op):
 
     def reference(self, arrays: Arrays) -> list[Array]:
         (x,) = present(arrays, 1)
+        # In float64, so that the reference adds no rounding of its own.
+        wide = x.astype(np.float64) if x.dtype.kind == "f" or x.dtype.name == "bfloat16" else x
         with np.errstate(all="ignore"):
-            y = KINDS[self.kind](_wide(x), self.axes).astype(x.dtype)
+            y = KINDS[self.kind](wide, self.axes).astype(x.dtype)
         return [y.reshape(reduced_shape(x.shape, self.axes, self.keepdims))]
 
     def cost(self, ins: Types, outs: Outs) -> Cost:

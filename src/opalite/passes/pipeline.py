@@ -11,9 +11,13 @@ from ..kernels.kernel import Tier
 from ..layout.assign_layouts import pick_kernels
 from ..layout.insert_casts import insert_casts
 from ..layout.kernel_candidates import Answers, Measured
-from .attention.attention_absorb_transpose import absorb_input_transpose, absorb_output_transpose
 from .attention.attention_heads import share_kv_heads, split_batch_heads
-from .attention.attention_strided_views import order_attention_output, view_attention_inputs
+from .attention.attention_views import (
+    absorb_input_transpose,
+    absorb_output_transpose,
+    order_attention_output,
+    view_attention_inputs,
+)
 from .attention.int8_kv_attention import read_int8_cache
 from .attention.recognize_norm_attention import recognize_attention, recognize_layer_norm, recognize_rms_norm
 from .attention.rotary import fuse_rotary_append, recognize_rotary

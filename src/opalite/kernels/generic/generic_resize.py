@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
-from ...ops.resize import Resize
-from ...ops.resize_tables import Axis
+from ...ops.resize import Axis, Resize
 from ..kernel import Params, Problem, register
 from ..launch import ELEMENT, STORAGE
 from ..vision.resize import MAX_RANK, ResizeKernel

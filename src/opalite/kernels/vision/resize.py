@@ -12,8 +12,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import packed
 from ...ir.symbols import is_symbolic
-from ...ops.resize import Resize
-from ...ops.resize_tables import COPIED, Axis, merged_axes, offset_table, taps_of, weight_table
+from ...ops.resize import COPIED, Axis, Resize, merged_axes, offset_table, taps_of, weight_table
 from ...ops.resize_weights import is_untouched
 from ..kernel import Bindings, Kernel, Params, Problem, register, uniform_binding
 from ..launch import ELEMENT, STORAGE, Args, Defines, Launch, PerShapeTable, Table, ceil_div

@@ -14,7 +14,7 @@ from ...ops.data_movement import Reshape
 from ...ops.elementwise import Elementwise
 from ...ops.strided_view import Movement, Run, merged_runs
 from ..rewrite_driver import Added, Sweep
-from .attention_strided_views import followed
+from .attention_views import followed
 
 
 def split_batch_heads(node: Node, sweep: Sweep) -> Patch | str | None:

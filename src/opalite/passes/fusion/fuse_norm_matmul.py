@@ -105,16 +105,13 @@ def _fused(norm: Node, node: Node, between: Node | None) -> tuple[Node, list[Nod
     matrix = matrix.T if node.as_(MatMul).trans_b else matrix
     op = NormalizedMatMul(trans_a=False, trans_b=False, epsilon=float(norm.as_(Normalize).epsilon))
     epilogue: Expr | None = None
-    scale, bias = (None if v is None else _wide(v, matrix.shape[0]) for v in (norm.get(1), norm.get(2)))
+    rows = [None if v is None else v.array.astype(np.float64).reshape(-1) for v in (norm.get(1), norm.get(2))]
+    scale, bias = (None if row is None else np.broadcast_to(row, matrix.shape[:1]) for row in rows)
     inputs: list[Value | None] = [x, constant_like(w, matrix if scale is None else matrix * scale[:, None])]
     if bias is not None:
         inputs.append(constant_like(w, bias @ matrix))
         epilogue = parse_expr("add($0, $1)", [node.y.dtype] * 2)
     return node.with_(op=op, inputs=inputs, epilogue=epilogue, origin=joined_origin(norm, node)), added
-
-
-def _wide(v: Value, count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    return np.broadcast_to(np.asarray(v.array, np.float64).reshape(-1), (count,))
 
 
 class _Rows(NamedTuple):
@@ -183,7 +180,7 @@ def _with_parameters(norm: Node, sweep: Sweep) -> _Rows:
     if given is None:
         return alone
     scale, bias = (None if i is None else reader.input(i) for i in given)
-    if any(v is not None and not _varies_by_column(v) for v in (scale, bias)):
+    if any(d != 1 for v in (scale, bias) if v is not None for d in v.shape[:-1]):
         return alone
     if alone.bias is not None or None not in (scale, alone.scale):  # scaled or shifted twice
         return alone
@@ -204,10 +201,6 @@ def _affine(expr: Expr, rows: int) -> tuple[int | None, int | None] | None:
         found[instr.fn] = other.i
         value = Tmp(i)
     return (found.get("mul"), found.get("add")) if found else None
-
-
-def _varies_by_column(v: Value) -> bool:
-    return all(d == 1 for d in v.shape[:-1])
 
 
 def _fused_skinny(rows: _Rows, node: Node) -> Node:

@@ -22,7 +22,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Value
 from ...ir.precision import HALF_MAX, HALF_TINY, Precision, PrecisionPolicy
 from ...ir.tolerances import SAFETY, magnitude, relative_difference, tolerance
-from ...ops.run_reference import run_reference
+from ...ops.elementwise import run_reference
 from ...passes.pipeline import optimise
 from ...plan.bundle.bundle import is_bundle
 from ..model.background.graph_compiler import Compiler

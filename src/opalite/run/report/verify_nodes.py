@@ -23,9 +23,8 @@ from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Value
 from ...ir.precision import PrecisionPolicy
 from ...ir.tolerances import Column, column, largest_difference, magnitude, tolerance
-from ...ops.elementwise import Elementwise, PlaceCast
+from ...ops.elementwise import Elementwise, PlaceCast, run_reference
 from ...ops.quantized_matmul import may_round
-from ...ops.run_reference import run_reference
 from ...passes.pipeline import place
 from ...plan.bundle.bundle import is_bundle
 from ...plan.planner import prepare

@@ -1,10 +1,10 @@
-"""passes/attention/attention_absorb_transpose.py: transposes of rows around the products before and after attention."""
+"""passes/attention/attention_views.py: transposes of rows around the products before and after attention."""
 
 from __future__ import annotations
 
 import pytest
 
-from opalite.passes.attention.attention_absorb_transpose import absorb_input_transpose, absorb_output_transpose
+from opalite.passes.attention.attention_views import absorb_input_transpose, absorb_output_transpose
 
 from ..texts import Case, check
 

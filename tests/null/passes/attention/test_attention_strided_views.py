@@ -1,10 +1,10 @@
-"""passes/attention/attention_strided_views.py: attention reads and writes where its neighbours keep things."""
+"""passes/attention/attention_views.py: attention reads and writes where its neighbours keep things."""
 
 from __future__ import annotations
 
 import pytest
 
-from opalite.passes.attention.attention_strided_views import order_attention_output, view_attention_inputs
+from opalite.passes.attention.attention_views import order_attention_output, view_attention_inputs
 
 from ..texts import Case, check
 

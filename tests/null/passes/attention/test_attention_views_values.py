@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opalite.ir import Graph, Value
-from opalite.passes.attention.attention_strided_views import order_attention_output, view_attention_inputs
+from opalite.passes.attention.attention_views import order_attention_output, view_attention_inputs
 from opalite.passes.cleanup.remove_no_ops import merge_movements, remove_noop, sink_reshape
 from opalite.passes.pipeline import optimise
 from opalite.passes.rewrite_driver import Context, run_rule
