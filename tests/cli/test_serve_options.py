@@ -9,8 +9,8 @@ from opalite.cli import main
 from opalite.cli.serve_options import grpc_settings, server_settings
 from opalite.errors import InputError, OptionError
 from opalite.serve.http.http_server import HttpSettings
-from opalite.serve.wire.api_key import Key
 from opalite.serve.wire.client_limits import HttpLimits
+from opalite.serve.wire.listening_front import Key
 
 
 def test_grpc_has_the_key_the_certificate_and_the_limits_of_http() -> None:

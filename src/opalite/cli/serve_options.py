@@ -109,8 +109,8 @@ def server_settings(models: tuple[str, ...], repository: str | None, given: dict
 def http_settings(given: dict[str, Any]) -> HttpSettings:
     """Settings of the HTTP front, by options that are removed from `given`. OptionError for half a certificate."""
     from ..serve.http.http_server import HttpSettings
-    from ..serve.wire.api_key import find_key
     from ..serve.wire.client_limits import HttpLimits
+    from ..serve.wire.listening_front import find_key
 
     names = ("host", "port", "open_health", "tls_cert", "tls_key")
     listen = {name: given.pop(name) for name in names}

@@ -12,12 +12,12 @@ from typing import Any
 
 from ..wire.infer_messages import IndexEntry, InferRequest, InferResponse, ModelMetadata, Statistics
 from ..wire.serve_errors import NotFound, NotReady, ServeError, Unsupported
-from .device_list import Device, find_devices
 from .model_config import ServerSettings
 from .model_repository import Repository
 from .model_versions import Model
 from .served_version import ServedVersion
 from .server_observer import ServerObserver, ServerObservers
+from .worker_pool import Device, find_devices
 from .worker_process import WorkerProcess
 
 EXTENSIONS = (

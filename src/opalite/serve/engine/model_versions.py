@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from ..wire.infer_messages import IndexEntry, State
 from ..wire.serve_errors import Internal, NotFound, NotReady, ServeError
-from .device_list import Device, find_devices
 from .model_config import ServerSettings
 from .model_repository import ModelSource, RepositoryModel
 from .served_version import ServedVersion
 from .server_observer import ServerObservers
+from .worker_pool import Device, find_devices
 from .worker_process import WorkerProcess
 
 

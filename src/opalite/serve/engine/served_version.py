@@ -22,13 +22,12 @@ from ..wire.infer_messages import (
     TensorMetadata,
 )
 from ..wire.serve_errors import Internal, Invalid, NotReady, ServeError, TimedOut, WorkerLost
-from .device_list import Device
 from .model_config import DynamicBatching, ModelConfig, QueuePolicy, ServerSettings
 from .model_repository import ModelSource
 from .request_queue import RequestQueue, Ticket, timeout_of
 from .server_observer import RequestTrace, ServerObservers
 from .validate_requests import RequestValidator
-from .worker_pool import Placement, WorkerPool, placements_on
+from .worker_pool import Device, Placement, WorkerPool, placements_on
 from .worker_process import WorkerBatch, WorkerProcess
 
 _DEFAULT_MAX_BATCH = 4

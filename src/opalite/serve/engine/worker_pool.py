@@ -1,23 +1,59 @@
-"""WorkerPool: the worker processes of a model version, restarted when they end."""
+"""WorkerPool: the worker processes of a model version on its devices, restarted when they end."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ... import knobs
 from ..wire.serve_errors import Internal, NotReady, ServeError
-from .device_list import Device
 from .server_observer import ServerObservers, WorkerEvent
 from .worker_process import WorkerProcess
 
 if TYPE_CHECKING:
     from .served_version import ServedVersion
 
+_FIND_DEVICES = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from opalite.cl.device.enumerate_devices import find_device, list_all
+from opalite.errors import OpaliteError
+asked = sys.argv[2:]
+try:
+    found = [find_device(a) for a in asked] or [f for f in list_all().devices if f.usable] or [find_device()]
+except OpaliteError as e:
+    sys.exit(str(e))
+print(json.dumps([[f.info.id, f.info.on_host] for f in found]))
+"""
 _SHORT_LIFE_S, _LONGEST_PAUSE_S = 2.0, 30.0
 _MAX_FAILED_STARTS = 4
 """Consecutive failed starts after which requests are refused; restarts continue."""
+
+
+class Device(NamedTuple):
+    """An OpenCL device. on_host: a CPU device."""
+
+    id: str
+    on_host: bool
+
+
+def find_devices(asked: Sequence[str]) -> tuple[Device, ...]:
+    """The devices named in `asked`, else by OPALITE_DEVICE, else all. NotReady for a missing one.
+
+    A child process enumerates them, since drivers start threads.
+    """
+    named = tuple(asked) or tuple(filter(None, [knobs.get("OPALITE_DEVICE")]))
+    command = [sys.executable, "-P", "-c", _FIND_DEVICES, str(Path(__file__).parents[3]), *named]
+    done = subprocess.run(command, env=knobs.environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode:
+        raise NotReady(done.stderr.decode(errors="replace").strip() or "no OpenCL device can be used")
+    return tuple(Device(*found) for found in json.loads(done.stdout))
 
 
 class Placement(NamedTuple):

@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 
 import grpc
 
-from ..wire.api_key import Key
 from ..wire.infer_messages import TRACE_HEADERS, InferRequest
+from ..wire.listening_front import Key
 from ..wire.serve_errors import ServeError, TimedOut
 
 _PUSHBACK = "grpc-retry-pushback-ms"

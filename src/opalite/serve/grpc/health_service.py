@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio
 
-from ..wire.api_key import Key
+from ..wire.listening_front import Key
 from ..wire.serve_errors import NotFound, as_serve_error
 from .call_context import check_key, end_call
 

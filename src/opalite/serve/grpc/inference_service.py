@@ -11,9 +11,9 @@ from google.protobuf import json_format
 from google.protobuf.message_factory import GetMessageClass
 
 from ..proto.message_classes import SERVICE, ModelConfig, ModelInferRequest
-from ..wire.api_key import Key
 from ..wire.classification import Classification
 from ..wire.client_limits import GrpcLimits
+from ..wire.listening_front import Key
 from ..wire.serve_errors import (
     NO_LOG_SETTINGS,
     NO_SHARED_MEMORY,

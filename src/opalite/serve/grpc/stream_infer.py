@@ -12,9 +12,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from ..proto.message_classes import ModelInferRequest, ModelStreamInferResponse
-from ..wire.api_key import Key
 from ..wire.classification import Classification
 from ..wire.client_limits import GrpcLimits
+from ..wire.listening_front import Key
 from ..wire.serve_errors import ServeError, as_serve_error
 from .call_context import check_key, end_call, trace_of, with_deadline
 from .tensor_codec import parse, request_of, response_message

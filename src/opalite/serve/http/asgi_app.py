@@ -10,12 +10,14 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from ..wire.api_key import Key
 from ..wire.client_limits import HttpLimits
+from ..wire.listening_front import Key
 from ..wire.serve_errors import (
     NO_LOG_SETTINGS,
     NO_SHARED_MEMORY,
     NO_TRACE_SETTINGS,
+    ForeignPage,
+    MethodWrong,
     NotFound,
     NotReady,
     ServeError,
@@ -24,7 +26,6 @@ from ..wire.serve_errors import (
 )
 from .endpoints import Endpoints, headers_of
 from .generate_endpoint import Generate
-from .http_errors import ForeignPage, MethodWrong
 from .request_body import BodyReader, DisconnectedError
 from .responses import Answer, error_answer
 from .uvicorn_connection import LINK, Link

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..wire.client_limits import HttpLimits
-from ..wire.serve_errors import Busy, Invalid, TooLarge
-from .http_errors import EncodingUnknown, LengthMissing, TooSlow
+from ..wire.serve_errors import Busy, EncodingUnknown, Invalid, LengthMissing, TooLarge, TooSlow
 from .uvicorn_connection import LINK, Link
 
 Headers = Mapping[bytes, bytes]

@@ -10,8 +10,7 @@ from typing import Any
 
 from ..wire.datatypes import raw_from_array
 from ..wire.infer_messages import InferResponse, Tensor
-from ..wire.serve_errors import ServeError
-from .http_errors import MethodWrong
+from ..wire.serve_errors import MethodWrong, ServeError
 from .json_tensors import write_json
 from .parse_infer_request import OutputEncoding
 from .request_body import Headers

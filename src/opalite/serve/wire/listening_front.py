@@ -1,13 +1,19 @@
-"""ListeningFront: the port, address and settings that the HTTP and gRPC fronts share."""
+"""ListeningFront: the port, address, key and settings that the HTTP and gRPC fronts share."""
 
 from __future__ import annotations
 
 import errno
+import hmac
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from ... import knobs
 from ...errors import InputError
-from .api_key import Key
+from .serve_errors import Unauthorized
+
+_LEAST_KEY = 8  # characters
 
 
 @dataclass(frozen=True)
@@ -58,3 +64,39 @@ def _bind(host: str, port: int, backlog: int) -> socket.socket:
             raise InputError(f"port {port} of {host} is in use; choose another, or 0 for any free port") from e
         raise InputError(f"port {port} of {host} cannot be used: {e.strerror or e}") from e
     return bound
+
+
+class Key:
+    """The API key required of clients; compares a request's key with it in constant time."""
+
+    def __init__(self, text: str) -> None:
+        self._expected = text.encode()
+
+    def check(self, headers: Mapping[bytes, bytes]) -> None:
+        """Unauthorized unless the headers have `Authorization: Bearer KEY` or `X-API-Key: KEY`."""
+        given = headers.get(b"x-api-key")
+        if given is None:
+            scheme, _, rest = headers.get(b"authorization", b"").partition(b" ")
+            given = rest.strip() if scheme.lower() == b"bearer" else b""
+        if not hmac.compare_digest(given, self._expected):
+            raise Unauthorized(
+                "the key is missing or wrong; send it as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
+            )
+
+
+def find_key(file: str | None) -> Key | None:
+    """The key in the first line of `file`, else of OPALITE_SERVE_KEY, else None. InputError for an invalid key."""
+    text = knobs.get("OPALITE_SERVE_KEY")
+    source = "OPALITE_SERVE_KEY"
+    if file is not None:
+        source = file
+        try:
+            lines = Path(file).read_text(encoding="utf-8").splitlines()
+        except (OSError, ValueError) as e:
+            raise InputError(f"the file of the API key cannot be read: {e}") from e
+        text = lines[0].strip() if lines else ""
+    if text is None:
+        return None
+    if len(text) < _LEAST_KEY or not text.isascii() or not text.isprintable() or " " in text:
+        raise InputError(f"{source}: a key has {_LEAST_KEY} or more printable ASCII characters, without spaces")
+    return Key(text)

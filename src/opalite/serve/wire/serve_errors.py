@@ -1,7 +1,8 @@
 """ServeError and its subclasses: reasons of failed requests, with HTTP status and gRPC code.
 
     ServeError
-    ├── Invalid        400 INVALID_ARGUMENT     the request violates the protocol or the model's inputs
+    ├── Invalid        400 INVALID_ARGUMENT     the request violates the protocol or the model's inputs; over HTTP also
+    │                                           MethodWrong, ForeignPage, TooSlow, LengthMissing, EncodingUnknown
     ├── Unauthorized   401 UNAUTHENTICATED      no key, or a wrong one
     ├── NotFound       404 NOT_FOUND            no such model or version
     ├── TooLarge       413 RESOURCE_EXHAUSTED   more bytes or elements than the server accepts
@@ -103,6 +104,40 @@ class WorkerLost(ServeError):
 
 class Internal(ServeError):
     """The model's run failed, or the server did."""
+
+
+class MethodWrong(Invalid):
+    """The path does not support the method. allowed: supported ones."""
+
+    status = 405
+
+    def __init__(self, message: str, allowed: str) -> None:
+        super().__init__(message)
+        self.allowed = allowed
+
+
+class ForeignPage(Invalid):
+    """A browser page of another origin sent the request."""
+
+    status = 403
+
+
+class TooSlow(Invalid):
+    """The body exceeded its time."""
+
+    status = 408
+
+
+class LengthMissing(Invalid):
+    """The request has neither Content-Length nor chunked encoding."""
+
+    status = 411
+
+
+class EncodingUnknown(Invalid):
+    """The body's encoding is neither gzip nor deflate."""
+
+    status = 415
 
 
 def as_serve_error(error: Exception, call: str) -> ServeError:

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.serve.engine.device_list import Device
 from opalite.serve.engine.inference_server import Server
 from opalite.serve.engine.model_config import DynamicBatching, ModelConfig, ServerSettings
 from opalite.serve.engine.server_observer import ServerObservers
-from opalite.serve.engine.worker_pool import Placement, placements_on
+from opalite.serve.engine.worker_pool import Device, Placement, placements_on
 from opalite.serve.wire.infer_messages import InferRequest, InferResponse, RequestedOutput, Tensor
 from opalite.serve.wire.serve_errors import (
     Busy,

@@ -19,7 +19,7 @@ from tritonclient.utils import InferenceServerException
 from opalite.errors import InputError
 from opalite.serve.grpc.grpc_server import GrpcFront, GrpcSettings
 from opalite.serve.run_servers import serving
-from opalite.serve.wire.api_key import Key
+from opalite.serve.wire.listening_front import Key
 
 from ....helpers.serving import Double
 from .test_inference_service import two, wait_for

@@ -8,7 +8,7 @@ import pytest
 
 from opalite.serve.http.http_server import HttpFront, HttpSettings
 from opalite.serve.run_servers import serving
-from opalite.serve.wire.api_key import Key
+from opalite.serve.wire.listening_front import Key
 
 from ....helpers import triton_calls
 from ....helpers.serving import Double

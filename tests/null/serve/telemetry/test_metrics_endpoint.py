@@ -12,7 +12,7 @@ from opalite.serve.engine.server_observer import RequestTrace
 from opalite.serve.http.http_server import HttpFront, HttpSettings
 from opalite.serve.run_servers import serving
 from opalite.serve.telemetry.prometheus_metrics import Metrics, MetricsFront, metrics_route
-from opalite.serve.wire.api_key import Key
+from opalite.serve.wire.listening_front import Key
 
 from ....helpers.serving import Double
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opalite.errors import InputError
-from opalite.serve.wire.api_key import Key, find_key
+from opalite.serve.wire.listening_front import Key, find_key
 from opalite.serve.wire.serve_errors import Unauthorized
 
 SECRET = "a-long-secret"
