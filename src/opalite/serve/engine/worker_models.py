@@ -160,17 +160,15 @@ class TensorModel:
             self._session.run(None, feeds)
             if not is_replacement:
                 self._settle()
-            self._warm_feeds = self._warm_feeds or feeds
-            if is_replacement:
-                return True
-            started = time.monotonic()
-            for _ in range(_WARM_RUNS):
-                self._session.run(None, feeds)
-                if time.monotonic() - started > _WARM_S:
-                    break
-            self._settle()
+                started = time.monotonic()
+                for _ in range(_WARM_RUNS):
+                    self._session.run(None, feeds)
+                    if time.monotonic() - started > _WARM_S:
+                        break
+                self._settle()
         except Exception:
             return False
+        self._warm_feeds = self._warm_feeds or feeds
         return True
 
     def find_concurrency(self) -> None:

@@ -1,17 +1,21 @@
 """ServeError and its subclasses: reasons of failed requests, with HTTP status and gRPC code.
 
     ServeError
-    ├── Invalid        400 INVALID_ARGUMENT     the request violates the protocol or the model's inputs; over HTTP also
-    │                                           MethodWrong, ForeignPage, TooSlow, LengthMissing, EncodingUnknown
-    ├── Unauthorized   401 UNAUTHENTICATED      no key, or a wrong one
-    ├── NotFound       404 NOT_FOUND            no such model or version
-    ├── TooLarge       413 RESOURCE_EXHAUSTED   more bytes or elements than the server accepts
-    ├── Unsupported    501 UNIMPLEMENTED        a part of the protocol that this server does not offer
-    ├── Busy           503 UNAVAILABLE          the queue is full
-    ├── NotReady       503 UNAVAILABLE          the model or the server starts or closes
-    ├── TimedOut       504 DEADLINE_EXCEEDED    the request exceeded its time in the queue
-    ├── WorkerLost     503 UNAVAILABLE          the process that held the request ended
-    └── Internal       500 INTERNAL             the model's run or the server failed
+    ├── Invalid              400 INVALID_ARGUMENT     the request violates the protocol or the model's inputs
+    │   ├── MethodWrong      405 INVALID_ARGUMENT     of HTTP: the path does not support the method
+    │   ├── ForeignPage      403 INVALID_ARGUMENT     of HTTP: a browser page of another origin asks
+    │   ├── TooSlow          408 INVALID_ARGUMENT     of HTTP: the body exceeded its time
+    │   ├── LengthMissing    411 INVALID_ARGUMENT     of HTTP: neither Content-Length nor chunked encoding
+    │   └── EncodingUnknown  415 INVALID_ARGUMENT     of HTTP: the body's encoding is neither gzip nor deflate
+    ├── Unauthorized         401 UNAUTHENTICATED      no key, or a wrong one
+    ├── NotFound             404 NOT_FOUND            no such model or version
+    ├── TooLarge             413 RESOURCE_EXHAUSTED   more bytes or elements than the server accepts
+    ├── Unsupported          501 UNIMPLEMENTED        a part of the protocol that this server does not offer
+    ├── Busy                 503 UNAVAILABLE          the queue is full
+    ├── NotReady             503 UNAVAILABLE          the model or the server starts or closes
+    ├── TimedOut             504 DEADLINE_EXCEEDED    the request exceeded its time in the queue
+    ├── WorkerLost           503 UNAVAILABLE          the process that held the request ended
+    └── Internal             500 INTERNAL             the model's run or the server failed
 
 The statuses are Triton's: https://github.com/kserve/open-inference-protocol has no table of its own.
 """
