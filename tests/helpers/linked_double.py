@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
-from opalite.cl.queue.prepared_launch import PreparedLaunch
-from opalite.cl.runtime import Runtime
-from opalite.plan.program import Storage
+from opalite.plan.program import Storage, UploadStep
 from opalite.run.execute import executable
+from opalite.run.execute.shape_instance import ShapeInstance
 from opalite.run.execute.strategies import linked_ptx_kernels, persistent_kernel_strategy
 from opalite.run.execute.strategies.launch_parameter_buffer import LaunchParameterBuffer
 from opalite.run.execute.strategies.linked_ptx_kernels import BufferRange, LinkError
@@ -26,36 +24,39 @@ class Double:
     forgets = False
     made: list[Double]
     refuses = ""
-    is_verified = False
     condemned = ""
 
-    def __init__(
-        self,
-        rt: Runtime,
-        program: Any,
-        prepared: Mapping[int, PreparedLaunch],
-        built: Any,
-        places: Any,
-        table: LaunchParameterBuffer | None = None,
-        given: Any = None,
-    ) -> None:
+    def __init__(self, instance: ShapeInstance, built: Any) -> None:
         if self.refuses:
             raise LinkError(self.refuses)
-        self.program, self.prepared, self.table = program, prepared, table
+        program, prepared = instance.program, instance.launches
+        self.program, self.prepared, self.io = program, prepared, instance.io
+        self.table = None if instance.dynamic is None else LaunchParameterBuffer(instance.rt, instance.dynamic)
         self.launches = {i: [launch] for i, launch in prepared.items()}
         if self.forgets:
             self.launches[max(self.launches)] = []
         self.kernels, self.steps = 1, len(prepared)
         self.fails: list[bool] = []
         self.asked = 0
+        self.bindings: list[Any] = []
         self.made.append(self)
 
-        self._rt = rt
+        self._rt = instance.rt
         buffers = [s for s in program.slots if s.image is None]
-        reserved = [s for s in buffers if s.storage is Storage.RESERVED]
-        kept = [places[s.id] for s in reserved]
-        self._lasting = [BufferRange(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
-        self._memory = [places[s.id] for s in buffers if s.storage is not Storage.STATIC and s not in reserved]
+        self._reserved = [s for s in buffers if s.storage is Storage.RESERVED]
+        places = linked_ptx_kernels.find_buffer_ranges(instance)
+        others = [s for s in buffers if s.storage is not Storage.STATIC and s not in self._reserved]
+        self._memory = {s.id: places[s.id] for s in others}
+
+    def bind(self, bound: Any) -> bool:
+        if not self.bindings or self.bindings[-1] is not bound:
+            self.bindings.append(bound)
+        return True
+
+    @property
+    def _lasting(self) -> list[BufferRange]:
+        held = [(s, self.io.bound[s.id].buffer) for s in self._reserved]
+        return [BufferRange(buffer, 0, min(s.nbytes, buffer.size)) for s, buffer in held]
 
     def read_table(self) -> None:
         """Read dynamic parameters from the buffer, as linked kernels do."""
@@ -77,9 +78,6 @@ class Double:
     def record_failure(self, why: str) -> None:
         self.condemned = why
 
-    def mark_verified(self) -> None:
-        self.is_right = True
-
     def read_state(self) -> list[Any]:
         found = [np.empty(p.last - p.first, np.uint8) for p in self._lasting]
         for p, array in zip(self._lasting, found, strict=True):
@@ -91,8 +89,14 @@ class Double:
             self._rt.write(p.whole, array, p.first)
 
     def poison_outputs(self) -> None:
-        for place in self._memory:
-            self._rt.fill(place.whole, 0x5A, place.last - place.first, place.first)
+        taken = {s.slot for s in self.program.steps if isinstance(s, UploadStep)}
+        for slot, place in self._memory.items():
+            if slot in self.io.bound and slot in taken:
+                continue  # the caller's input
+            if slot in self.io.bound:
+                self._rt.fill(self.io.bound[slot].buffer, 0x5A, self.io.bound[slot].nbytes)
+            else:
+                self._rt.fill(place.whole, 0x5A, place.last - place.first, place.first)
         self._rt.finish()
 
     def enqueue_flag_read(self) -> None:
@@ -117,7 +121,7 @@ def double(monkeypatch: pytest.MonkeyPatch) -> type[Double]:
 
     def read_and_enqueue(self: Any, recording: Any) -> bool:
         self.kernels.read_table()
-        return enqueue(self, self.prepared.rt.record(recording.launches))
+        return enqueue(self, self.instance.rt.record(recording.launches))
 
     monkeypatch.setattr(persistent_kernel_strategy.PersistentKernelStrategy, "_enqueue", read_and_enqueue)
     return own

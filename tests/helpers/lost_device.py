@@ -34,8 +34,8 @@ class LostDevice:
             return this not in self._dead and is_responsive(this)
 
         def run_alive(this: Any, *given: Any) -> Any:
-            if this.prepared.rt in self._dead:
-                raise self.error(this.prepared.rt)
+            if this.instance.rt in self._dead:
+                raise self.error(this.instance.rt)
             return run(this, *given)
 
         def begin(this: Runtime, *given: Any) -> None:

@@ -111,7 +111,6 @@ def test_bound_values(open_session: Open) -> None:
     assert not looked(session)
 
 
-@pytest.mark.xfail(strict=True, reason="strategies keep addresses: bound values go launch by launch")
 def test_strategy_of_bound_values(open_session: Open, rt: Runtime) -> None:
     if not supports_host_loop(rt):
         pytest.skip("no megakernel on the host here")

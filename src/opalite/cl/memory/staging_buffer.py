@@ -20,10 +20,14 @@ Array = np.ndarray[Any, Any]
 class StagingBuffer:
     """A device buffer of `nbytes` to which arrays are written and from which they are read.
 
-    buffer: the cl.Buffer, as kernel argument. The caller ensures that no enqueued launch uses it during a transfer.
+    buffer: the cl.Buffer, as kernel argument. device_address: of the buffer in kernels, once somebody has asked. The
+    caller ensures that no enqueued launch uses it during a transfer.
     """
 
-    __slots__ = ("__weakref__", "_content", "_has_other_writers", "_host", "_maps", "_rt", "buffer", "nbytes")
+    __slots__ = (
+        *("__weakref__", "_content", "_has_other_writers", "_host", "_maps", "_rt"),
+        *("buffer", "device_address", "nbytes"),
+    )
 
     def __init__(self, rt: Runtime, nbytes: int, buffer: cl.Buffer | None = None) -> None:
         """Allocate, or use `buffer`. Raises DeviceMemoryError if the device is full."""
@@ -34,6 +38,7 @@ class StagingBuffer:
         self._has_other_writers = buffer is not None
         self._host: Array | None = None
         self.nbytes = nbytes
+        self.device_address: int | None = None
         if buffer is None and nbytes and rt.shares_memory:
             self._host = aligned_bytes(nbytes)
             buffer = rt.allocator.wrapped(self._host, writable=True)

@@ -135,13 +135,10 @@ class BufferAddresses:
         self._query({id(m): m for m in memory if id(m) not in self._found}.values())
         return [self._found[id(m)][1] for m in memory]
 
-    def drop_buffers(self) -> None:
-        """Release all buffers but the constants."""
-        self._found = dict(self._constant)
-
-    def _query(self, memory: Collection[Buffer]) -> None:
+    def find(self, memory: Sequence[Buffer]) -> list[int]:
+        """As `of`, without a cache, which would keep the buffers alive."""
         if not memory:
-            return
+            return []
         rt, found = self._rt, self._rt.allocate(8 * len(memory))
         launch = self._launch  # reused: a new launch takes a millisecond
         for i, m in enumerate(memory):
@@ -154,4 +151,11 @@ class BufferAddresses:
         rt.read(found, addresses)
         if launch is not None:
             launch.release_arguments()
-        self._found.update((id(m), (m, int(a))) for m, a in zip(memory, addresses, strict=True))
+        return [int(a) for a in addresses]
+
+    def drop_buffers(self) -> None:
+        """Release all buffers but the constants."""
+        self._found = dict(self._constant)
+
+    def _query(self, memory: Collection[Buffer]) -> None:
+        self._found.update((id(m), (m, a)) for m, a in zip(memory, self.find(list(memory)), strict=True))

@@ -56,7 +56,10 @@ class StepArrays:
 
 
 class HostThreadLoop:
-    """Steps of a program, executed by the thread that calls `run` and by workers. One thread calls `run` at a time."""
+    """Steps of a program, executed by the thread that calls `run` and by workers. One thread calls `run` at a time.
+
+    arrays: the steps.
+    """
 
     def __init__(
         self,
@@ -96,6 +99,7 @@ class HostThreadLoop:
         self._sent = 0
         self._tables: OrderedDict[StepArrays, _Table] = OrderedDict()  # least recently used first
         self._table: _Table | None = None
+        self.arrays: StepArrays | None = None
         self._times: dict[bool, list[float]] = {True: [], False: []}
         self._uses_workers: bool | None = None if self._count else False  # None while undecided
         # On two contended cores a run is faster without its single worker, which may lack a core.
@@ -124,7 +128,9 @@ class HostThreadLoop:
 
     def set_table(self, arrays: StepArrays) -> None:
         """Execute these steps from the next run on. Tables of recent sizes are cached."""
-        tables = self._tables
+        if arrays is self.arrays:
+            return
+        tables, self.arrays = self._tables, arrays
         table = tables.get(arrays)
         if table is None:
             if len(tables) < _MAX_TABLES:

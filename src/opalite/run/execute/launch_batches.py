@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ...cl.queue.event_times import LaunchTimes
 from ...cl.queue.launch_sequence import LaunchSequence
 from ...cl.queue.prepared_launch import PreparedLaunch
-from ...cl.runtime import Runtime
-from ...plan.program import DownloadStep, HostStep, LaunchStep, Program, ReferenceStep, UploadStep
+from ...plan.program import DownloadStep, HostStep, LaunchStep, ReferenceStep, UploadStep
 from ...pocl.megakernel.host_thread_loop import HostThreadLoop
-from .memory.io_transfer import IoTransfer
-from .step_schedule import StepSchedule
+
+if TYPE_CHECKING:
+    from .shape_instance import ShapeInstance
 
 Phase: TypeAlias = "LaunchSequence | HostThreadLoop | UploadStep | DownloadStep | HostStep | ReferenceStep"
 """A step, or all the launches between two steps of another kind."""
@@ -23,41 +21,22 @@ Recorder: TypeAlias = Callable[[LaunchStep, LaunchTimes], None]
 """Called with the LaunchStep and the times of each launch of a profiled run."""
 
 
-@dataclass(frozen=True)
-class LoadedProgram:
-    """A Program with its memory and launches on a device: the input of every strategy.
-
-    schedule: of the program. io: its transfers and bindings. launches: by number of their step, arguments set.
-    run_on_host: runs one host operator on the values by slot.
-    """
-
-    rt: Runtime
-    program: Program
-    schedule: StepSchedule
-    io: IoTransfer
-    launches: Mapping[int, PreparedLaunch]
-    run_on_host: Callable[[HostStep | ReferenceStep, list[Any]], None]
-
-    @cached_property
-    def launch_count(self) -> int:
-        """The number of launches whose grid is not empty."""
-        steps = self.program.steps
-        return sum(0 not in steps[i].grid for i in self.schedule.slots)  # type: ignore[union-attr]
+Replacements: TypeAlias = Mapping[int, Sequence[PreparedLaunch]]
+"""Launches that replace those of steps, by number of the step."""
 
 
 def make_phases(
-    prepared: LoadedProgram,
-    replacements: Mapping[int, Sequence[PreparedLaunch]] | None = None,
+    instance: ShapeInstance,
+    replaced: Replacements | None = None,
     loop: HostThreadLoop | None = None,
     replay: bool = False,
 ) -> list[Phase]:
     """The phases in order: steps before all launches, launches and other steps, and steps after all launches.
 
-    replacements: launches that replace a step's own launch. loop: replaces all launches. replay: whether launches are
-    replayed from the second run on.
+    loop: replaces all launches. replay: whether launches are replayed from the second run on.
     """
-    steps, schedule = prepared.program.steps, prepared.schedule
-    instead = replacements or {}
+    steps, schedule, launches = instance.program.steps, instance.schedule, instance.launches
+    instead = replaced or {}
     phases: list[Phase] = [steps[i] for i in schedule.first]  # type: ignore[misc]
     waiting: list[PreparedLaunch] = []
 
@@ -65,15 +44,13 @@ def make_phases(
         if waiting and loop is not None:
             phases.append(loop)
         elif waiting:
-            recording = prepared.rt.record(list(waiting), replay=replay)
-            prepared.io.recordings.append(recording)
-            phases.append(recording)
+            phases.append(instance.rt.record(list(waiting), replay=replay))
         waiting.clear()
 
     for i in schedule.middle:
         step = steps[i]
         if isinstance(step, LaunchStep):
-            waiting.extend(instead[i] if i in instead else [prepared.launches[i]])
+            waiting.extend(instead[i] if i in instead else [launches[i]])
         else:
             add_waiting()
             phases.append(step)

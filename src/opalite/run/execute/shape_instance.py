@@ -2,92 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ...cl.queue.prepared_launch import KernelArg, LocalBytes
-from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, Step, StepArg
-from .launch_batches import LoadedProgram
+from ...cl.queue.prepared_launch import KernelArg, LocalBytes, PreparedLaunch
+from ...cl.runtime import Runtime
+from ...plan.program import HostStep, LaunchStep, LocalArg, Program, ReferenceStep, ScalarArg, SlotArg, StepArg
+from ...plan.template.dynamic_parameters import DynamicParameters
+from .kernel_arguments import KernelArguments
+from .memory.io_transfer import Bindings, IoTransfer
 from .memory.slot_memory import Placed
-from .strategies.host_fast_path import HostFastPath
-from .strategies.megakernel_builder import MegakernelBuilder, least_seconds
-from .strategies.megakernel_strategy import MegakernelStrategy
-from .strategies.persistent_kernel_strategy import PersistentKernelSelector
-from .strategies.queue_strategy import Queue
-from .strategies.time_slicing import TimeSlicedQueue
+from .step_schedule import StepSchedule
+
+if TYPE_CHECKING:
+    from .strategies.host_fast_path import HostFastPath
+    from .strategies.megakernel_builder import MegakernelBuilder
+    from .strategies.megakernel_strategy import MegakernelStrategy
+    from .strategies.persistent_kernel_strategy import PersistentKernelSelector
+    from .strategies.queue_strategy import Queue
+    from .strategies.time_slicing import TimeSlicedQueue
 
 Launched: TypeAlias = tuple[int, LaunchStep, list[KernelArg]]
 """(number, step, arguments) of a launch."""
 
 
 class ShapeInstance:
-    """A Program with its buffers, and the strategies that were made for it so far.
+    """A Program with its memory and launches on a device, and the strategies that were made for it so far.
 
-    builder: of its megakernel. plain: launches one by one. megakernel: launches joined. host_fast_path: the megakernel
-    between two copies of arrays. persistent: selects linked kernels, if they are supported. time_sliced: for runs
-    beside those of other threads. megakernel_tables: of this shape.
+    schedule: of the program. io: its transfers and bindings. launches: by number of their step; other shapes
+    share them. arguments: sets their arguments. run_on_host: runs one host operator on the values by slot. builder:
+    of its megakernel. dynamic: parameters that change with each run, if any. plain: launches one by one. megakernel:
+    launches joined. host_fast_path: the megakernel between two copies of arrays. persistent: selects linked kernels, if
+    they are supported. time_sliced: for runs beside those of other threads. host_values: by slot on the host, without
+    inputs.
     """
 
-    def __init__(self, program: Program, placed: Placed, prepared: LoadedProgram, builder: MegakernelBuilder) -> None:
-        self.program = program
-        self.placed = placed
-        self.prepared = prepared
-        self.builder = builder
-        self.plain: Queue | None = None
-        self.megakernel: MegakernelStrategy | None = None
-        self.host_fast_path: HostFastPath | None = None
-        self.persistent: PersistentKernelSelector | None = None
-        self.time_sliced: TimeSlicedQueue | None = None
-        self.megakernel_tables: Any = None
-        self.host_template: list[Any] = [None] * program.host_slots
+    def __init__(
+        self,
+        rt: Runtime,
+        program: Program,
+        placed: Placed,
+        schedule: StepSchedule,
+        launches: Mapping[int, PreparedLaunch],
+        run_on_host: Callable[[HostStep | ReferenceStep, list[Any]], None],
+        builder: MegakernelBuilder,
+        dynamic: DynamicParameters | None = None,
+    ) -> None:
+        self.rt, self.program, self.placed, self.schedule = rt, program, placed, schedule
+        self.launches, self.run_on_host, self.builder, self.dynamic = launches, run_on_host, builder, dynamic
+        self.io = IoTransfer(rt, program, placed.staging_buffers, schedule)
+        self.arguments: KernelArguments
+        self.plain: Queue | None
+        self.megakernel: MegakernelStrategy | None
+        self.host_fast_path: HostFastPath | None
+        self.persistent: PersistentKernelSelector | None
+        self.time_sliced: TimeSlicedQueue | None
+        self.drop_strategies()
+        self.host_values: list[Any] = [None] * program.host_slots
         for number, array in program.host_consts.items():
-            self.host_template[number] = array
+            self.host_values[number] = array
         self.inputs = [p.host for p in program.inputs]
         self.outputs = [p.host for p in program.outputs]
 
+    def drop_strategies(self) -> None:
+        """Drop the strategies, which reference the instance: its memory is then freed with it."""
+        self.plain = self.megakernel = self.host_fast_path = self.persistent = self.time_sliced = None
+
     def filled(self, feeds: Sequence[Any]) -> list[Any]:
         """Values by slot on the host: inputs and constants."""
-        host_values = self.host_template.copy()
+        host_values = self.host_values.copy()
         for number, value in zip(self.inputs, feeds, strict=True):
             host_values[number] = value
         return host_values
 
-    def move(self, moved: Mapping[int, Any]) -> None:
-        """Drop strategies that contain addresses of the slots in `moved`, which have new buffers, by slot."""
-        self.placed.move(moved)
-        self.__dict__.pop("launches", None)
-        self.megakernel = self.host_fast_path = self.time_sliced = self.megakernel_tables = None
-        for recording in self.prepared.io.recordings:
-            recording.invalidate()
+    @cached_property
+    def launch_steps(self) -> list[LaunchStep]:
+        """The launches whose grid is not empty."""
+        return [s for s in self.program.steps if isinstance(s, LaunchStep) and 0 not in s.grid]
+
+    @cached_property
+    def _steps(self) -> dict[int, LaunchStep]:
+        steps: Sequence[Any] = self.program.steps
+        return {id(launch): steps[i] for i, launch in self.launches.items()}
+
+    def step_of(self, launch: PreparedLaunch) -> LaunchStep:
+        """The step of a launch."""
+        return self._steps[id(launch)]
 
     @cached_property
     def alone_s(self) -> float:
         """Least seconds that the launches take on one of the device's cores."""
-        rt, steps = self.prepared.rt, [s for s in self.program.steps if isinstance(s, LaunchStep)]
-        return least_seconds(steps, rt) * rt.info.compute_units
+        return least_seconds(self.launch_steps, self.rt) * self.rt.info.compute_units
 
-    @cached_property
-    def launches(self) -> list[Launched]:
-        """(number, step, arguments) of every launch, with the program's own buffers."""
-        steps = ((i, s) for i, s in enumerate(self.program.steps) if isinstance(s, LaunchStep))
-        return [self._with_args(i, s) for i, s in steps]
+    def all_launched(self, bound: Bindings) -> list[Launched]:
+        """(number, step, arguments) of every launch."""
+        return self._with_args(self.schedule.slots, bound)
 
-    def changed_since(self, before: ShapeInstance, slots: Mapping[int, frozenset[int]]) -> list[Launched]:
-        """The launches that differ from those of `before`, another shape in the same memory layout.
-
-        slots: used by each launch.
-        """
-        old, new = before.placed.objects, self.placed.objects
-        moved = {slot for slot, memory in new.items() if memory is not old[slot]}
+    def changed_since(self, before: ShapeInstance, old: Bindings, bound: Bindings) -> list[Launched]:
+        """The launches that differ from those of `before`, another shape in the same memory layout, bound to `old`."""
+        was, now = before.placed.objects, self.placed.objects
+        moved = {slot for slot, memory in now.items() if memory is not was[slot]}
+        moved.update(slot for slot in old.keys() | bound.keys() if old.get(slot) is not bound.get(slot))
         steps, its = self.program.steps, before.program.steps
-        changed = [i for i, used in slots.items() if steps[i] is not its[i] or not moved.isdisjoint(used)]
-        return [self._with_args(i, steps[i]) for i in changed]
+        slots = self.schedule.slots.items()
+        return self._with_args([i for i, used in slots if steps[i] is not its[i] or not moved.isdisjoint(used)], bound)
 
-    def _with_args(self, number: int, step: Step) -> Launched:
-        assert isinstance(step, LaunchStep)
+    def _with_args(self, numbers: Iterable[int], bound: Bindings) -> list[Launched]:
         objects = self.placed.objects
-        return number, step, [_value(a, objects) for a in step.args]
+        if bound:
+            objects = objects | {slot: staging.buffer for slot, staging in bound.items()}
+        steps: Sequence[Any] = self.program.steps
+        return [(i, steps[i], [_value(a, objects) for a in steps[i].args]) for i in numbers]
 
 
 def _value(a: StepArg, objects: dict[int, Any]) -> Any:
@@ -97,3 +123,9 @@ def _value(a: StepArg, objects: dict[int, Any]) -> Any:
         return LocalBytes(a.nbytes)
     assert isinstance(a, ScalarArg)
     return a.value
+
+
+def least_seconds(steps: Iterable[LaunchStep], rt: Runtime) -> float:
+    """Least seconds of `steps`, by their operations and the bytes that they access."""
+    flops_s, bytes_s = 1 / rt.info.peak_flops, 1 / rt.info.bandwidth
+    return sum([max(s.flops * flops_s, s.nbytes * bytes_s) for s in steps])

@@ -78,7 +78,7 @@ def run_until_linked(session: opalite.InferenceSession, feeds: dict[str, Any]) -
     while True:
         session.run(None, feeds)
         (executable,) = session._dispatcher.run_record.executables
-        if executable._megakernel_builder.is_over:
+        if executable.current.builder.is_over:
             time.sleep(
                 background_throttle.CONTENTION_S
             )  # runs make room for whoever planned it, who may go on with that
@@ -92,7 +92,7 @@ def launches_of(phases: list[Any]) -> int:
 
 
 def phases_of(executable: Executable) -> Sequence[Phase]:
-    return executable.plain.phases if executable._megakernel is None else executable._megakernel.phases
+    return executable.plain.phases if executable.current.megakernel is None else executable.current.megakernel.phases
 
 
 def loop_of(executable: Executable) -> HostThreadLoop:
@@ -182,7 +182,7 @@ def test_launches_stay_where_linking_fails(linking: Runtime, monkeypatch: pytest
     feeds = {"x": noise(1, 3, 12, 10)}
     first = session.run(None, feeds)
     got, executable = run_until_linked(session, feeds)
-    assert executable._megakernel is None
+    assert executable.current.megakernel is None
     np.testing.assert_array_equal(got[0], first[0])
 
 
@@ -192,8 +192,8 @@ def test_knob_turns_it_off(linking: Runtime, monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(4):
         session.run(None, {"x": noise(1, 3, 12, 10)})
     (executable,) = session._dispatcher.run_record.executables
-    assert executable._megakernel_builder.is_over
-    assert executable._megakernel is None
+    assert executable.current.builder.is_over
+    assert executable.current.megakernel is None
 
 
 @pytest.mark.parametrize("joins", [None, False, True])
@@ -397,8 +397,8 @@ def test_settle_waits_for_the_loop(linking: Runtime) -> None:
     assert session.settle(PATIENCE_S)
     session.run(None, feeds)
     (executable,) = session._dispatcher.run_record.executables
-    assert executable._megakernel_builder.is_over
-    assert executable._megakernel is not None
+    assert executable.current.builder.is_over
+    assert executable.current.megakernel is not None
 
 
 def test_a_loop_that_is_there_serves_runs_of_some_times_its_length(
@@ -500,8 +500,8 @@ def test_short_way_with_work_on_the_host(staying: Runtime) -> None:
         return {"t": rng.choice(["a", "b", "c", "d"], (3, 2)).astype(object), "x": rng.standard_normal((3, 2), "f")}
 
     _, executable = run_until_linked(session, draw())
-    assert executable._host_fast_path is not None
-    assert executable._host_fast_path._before
+    assert executable.current.host_fast_path is not None
+    assert executable.current.host_fast_path._before
     kept = session.run(None, given := draw())
     before = [kept[0].copy(), [dict(m) for m in kept[1]], kept[2].copy(), given["t"].copy()]
     for _ in range(5):
@@ -633,7 +633,7 @@ def test_loop_serves_tensors_that_stay_where_they_are(linking: Runtime, monkeypa
         assert (executable.last is executable.plain) == (i == 1)
         np.testing.assert_array_equal(session.run(["d"], {"x": other})[0], expected[1])
         assert executable.last is executable.plain
-        assert executable._host_fast_path is None
+        assert executable.current.host_fast_path is None
 
 
 def test_workers_leave_when_they_are_told(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:

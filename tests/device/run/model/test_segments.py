@@ -50,7 +50,7 @@ def test_values_between_segments_stay_on_the_device(rt: Runtime) -> None:
         np.testing.assert_allclose(y, expected(model, x), rtol=1e-3, atol=1e-3)
     first, second = session._dispatcher.run_record.executables
     own = list(first.io._own.values())
-    assert [c for c in second.io._bound.values() if any(c is o for o in own)]
+    assert [c for c in second.io.bound.values() if any(c is o for o in own)]
 
 
 def test_an_empty_choice_is_an_empty_output(rt: Runtime) -> None:
@@ -88,7 +88,7 @@ def test_what_was_uploaded_serves_later_segments(rt: Runtime) -> None:
         np.testing.assert_allclose(y, x.T[x.sum(0) > 4] + 1, rtol=1e-6)
     first, second = session._dispatcher.run_record.executables
     own = list(first.io._own.values())
-    assert [c for c in second.io._bound.values() if any(c is o for o in own)]
+    assert [c for c in second.io.bound.values() if any(c is o for o in own)]
     assert "Transpose" not in [r.op for r in first.program.placement]
 
 

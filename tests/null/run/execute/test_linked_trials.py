@@ -11,7 +11,6 @@ from opalite.cl.programs.kernel_trials import Trial
 from opalite.plan.program import Slot, Storage
 from opalite.ptx.persistent_kernel import SYNC_BYTES, GridShape
 from opalite.run.execute.strategies.linked_ptx_kernels import BufferRange, LinkedKernels, LinkError, Stretch
-from opalite.run.execute.strategies.persistent_kernel_strategy import LinkedKernelCache
 
 WEIGHTS, MORE, ARENA = SimpleNamespace(size=4096), SimpleNamespace(size=512), SimpleNamespace(size=256)
 SLOTS = [Slot(0, 64, Storage.STATIC), Slot(1, 64, Storage.DYNAMIC), Slot(2, 64, Storage.STATIC)]
@@ -34,10 +33,9 @@ def stretch(name: str) -> Stretch:
     return Stretch([0, 1], [0, 1, 2], [1], f"fast {name}", lambda: f"safe {name}", False, name)
 
 
-def tried(trials: Trials, *names: str, known: tuple[str, ...] = ()) -> list[str]:
+def tried(trials: Trials, *names: str) -> list[str]:
     linked = object.__new__(LinkedKernels)
-    linked._rt, linked._table, linked.shape = SimpleNamespace(trials=trials), None, GridShape(3, 96)  # type: ignore[assignment]
-    linked._made = LinkedKernelCache(programs=dict.fromkeys(known))
+    linked._rt, linked.table, linked.shape = SimpleNamespace(trials=trials), None, GridShape(3, 96)  # type: ignore[assignment]
     return [s.text for s in linked._tried([stretch(n) for n in names], PROGRAM, {}, PLACES)]
 
 
@@ -58,10 +56,10 @@ def test_where_both_die_launches_stay_apart() -> None:
         tried(Trials("fast a", "safe a"), "a", "b")
 
 
-def test_what_runs_already_is_not_tried() -> None:
-    trials = Trials("fast a")
-    assert tried(trials, "a", known=("fast a",)) == ["fast a"]
-    assert not trials.tried
+def test_equal_texts_are_tried_once() -> None:
+    trials = Trials()
+    assert tried(trials, "a", "a") == ["fast a", "fast a"]
+    assert len(trials.tried) == 1
 
 
 def test_a_trial_takes_little_memory() -> None:

@@ -54,9 +54,9 @@ class EnqueuedLoopIterations:
         """inputs, outputs: the places of the program's inputs and outputs; an input may have several or none."""
         self.iteration_s = 0.0
         self._queue, self._plan, self._inputs = queue, plan, inputs
-        self._rt, self._exchange = queue.prepared.rt, queue.prepared.io
+        self._rt, self._io = queue.instance.rt, queue.instance.io
         self._launches = [p for p in queue.phases if isinstance(p, LaunchSequence)]
-        self._constants = _constants(queue.prepared.program)
+        self._constants = _constants(queue.instance.program)
 
         def slot_of(source: Source) -> TypedSlot:
             found = outputs[source.index] if isinstance(source, FromOutput) else inputs[source.index][0]
@@ -83,6 +83,7 @@ class EnqueuedLoopIterations:
     ) -> tuple[IterationResult, RunTrace]:
         """See LoopIterations.run."""
         rt = self._rt
+        self._queue.begin()
         resident = rt.set_resident_worker(None)
         try:
             return self._run(feeds, first, most, scanned)
@@ -128,7 +129,7 @@ class EnqueuedLoopIterations:
             upload_s=uploaded - started,
             compute_s=ended - uploaded,
             strategy="loop_iterations",
-            launches=made * self._queue.prepared.launch_count,
+            launches=made * len(self._queue.instance.launch_steps),
             bytes_up=sum(_nbytes(place) for places in self._inputs for place in places),
             bytes_down=sum(a.nbytes for a in (*states, *rows_read)),
             waits=1 if self._condition is None else made,
@@ -166,14 +167,14 @@ class EnqueuedLoopIterations:
         return most, True
 
     def _buffer(self, slot: int) -> Any:
-        return self._exchange.memory(slot).buffer
+        return self._io.memory(slot).buffer
 
     def _memory(self, source: Source, place: TypedSlot) -> Any:
         """The buffer of a state after an iteration."""
         return self._held[place[0]] if isinstance(source, FromInput) else self._buffer(place[0])
 
     def _write(self, slot: int, value: Any, dtype: np.dtype[Any]) -> Any:
-        return value, self._exchange.memory(slot).write(value, dtype)
+        return value, self._io.memory(slot).write(value, dtype)
 
     def _read(self, memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
         """The buffer's content, once all that is on the queue has finished."""
@@ -185,7 +186,7 @@ class EnqueuedLoopIterations:
 
 def enqueued_iterations_of(queue: Queue, plan: LoopCarryPlan) -> EnqueuedLoopIterations | str:
     """A runner of the iterations of `plan`, or why each has to be a run."""
-    program = queue.prepared.program
+    program = queue.instance.program
     if not all(isinstance(p, LaunchSequence | UploadStep | DownloadStep) for p in queue.phases):
         return HOSTED
     inputs: list[list[TypedSlot]] = []

@@ -141,6 +141,7 @@ class LoopIterations:
             kept.append(rows)
             copies[k, _FROM] = _address(rows) + place.nbytes  # the first iteration has its own
         uploaded = clock()
+        self._repeat.loop.set_table(self._repeat.rows)
         made = self._repeat.loop.run_iterations(most, copies, self._flag)
         computed = clock()
         self.iteration_s = (computed - uploaded) / made
@@ -160,7 +161,7 @@ HOSTED = "the body has host operators"
 
 def iterations_of(repeat: HostFastPath, plan: LoopCarryPlan) -> LoopIterations | str:
     """A runner of the iterations of `plan`, or why there is none."""
-    program = repeat.program
+    program = repeat.instance.program
     inputs = [[a for host, a in repeat.inputs if host == port.host] for port in program.inputs]
     by_host = dict(repeat.outputs)
     outputs = [by_host.get(port.host) for port in program.outputs]

@@ -38,8 +38,8 @@ class SlotMemory:
     times as large, so that neighbouring sizes fit. When many programs in succession need far less, it is laid out for
     them.
 
-    current: the slots of the program that was placed last. reserved: buffers of state, by slot, which their owner sets.
-    weight_bytes: by identity of the buffer, which other programs may share.
+    current: the slots of the program that was placed last. weight_bytes: by identity of the buffer, which other
+    programs may share.
     """
 
     def __init__(self, rt: Runtime, program: Program) -> None:
@@ -60,11 +60,8 @@ class SlotMemory:
                 self.weight_bytes[id(weight.memory)] = slot.nbytes
         self._buffers = [self._constants[s.id] for s in program.slots if s.id in self._constants and s.image is None]
         self._small = 0  # programs in succession that waste memory
-        self.reserved: dict[int, Any] = {}
-        if program.reserved:
-            self.reserved = dict.fromkeys([p.slot for p in program.reserved], rt.allocate(1))  # until they are set
         self._layout: Layout | None = Layout(rt, program, self._constants)
-        self.current = Placed(self._layout, program, self.reserved)
+        self.current = Placed(self._layout, program)
 
     def make_replica(self, program: Program) -> SlotMemory:
         """Other memory for programs of the same plan, `program` first, with the same weights."""
@@ -74,8 +71,7 @@ class SlotMemory:
         other._known = self._known
         other._small = 0
         other._layout = Layout(self._rt, program, self._constants, GROWTH)
-        other.reserved = dict(self.reserved)
-        other.current = Placed(other._layout, program, other.reserved, other._tables(program))
+        other.current = Placed(other._layout, program, other._tables(program))
         return other
 
     def release(self) -> None:
@@ -123,7 +119,7 @@ class SlotMemory:
         if self._layout is not None and self._layout.holds(program):
             self._small = self._small + 1 if self._layout.wastes(program) else 0
             if self._small < WASTE_RUNS:
-                self.current = Placed(self._layout, program, self.reserved, self._tables(program, own))
+                self.current = Placed(self._layout, program, self._tables(program, own))
                 return self.current
         self._small = 0
         before_relayout()
@@ -132,7 +128,7 @@ class SlotMemory:
             self._layout = Layout(self._rt, program, self._constants, GROWTH)
         except DeviceMemoryError:
             self._layout = Layout(self._rt, program, self._constants)
-        self.current = Placed(self._layout, program, self.reserved, self._tables(program, own))
+        self.current = Placed(self._layout, program, self._tables(program, own))
         return self.current
 
     def _tables(self, program: Program, own: Mapping[int, Any] | None = None) -> dict[int, Any]:
@@ -149,7 +145,7 @@ class Layout:
     def __init__(self, rt: Runtime, program: Program, constants: Mapping[int, Any], growth: float = EXACT) -> None:
         """Allocate for `program`, everything `growth` times as large. DeviceMemoryError if memory is short."""
         self.constants = constants
-        self._growth = growth
+        self.placeholder = rt.allocate(1) if program.reserved else None  # of state
         whole = SLOW_SUB_BUFFERS in rt.info.quirks
         pool = BufferPool(lambda nbytes: rt.allocate(int(nbytes * growth)))
         self.buffers: dict[int, Any] = pool_slots(program, pool) if whole else {}
@@ -208,19 +204,12 @@ class Layout:
 class Placed:
     """The memory of one program's slots in a layout. Invalid after the next layout.
 
-    reserved: buffers of state by slot. tables: constants of this program alone.
+    tables: constants of this program alone. State has a placeholder: its buffers are bound.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        program: Program,
-        reserved: Mapping[int, Any],
-        tables: Mapping[int, Any] | None = None,
-    ) -> None:
+    def __init__(self, layout: Layout, program: Program, tables: Mapping[int, Any] | None = None) -> None:
         self._layout = layout
         self._program = program
-        self._reserved = reserved
         self._tables = tables or {}
         self.staging_buffers = layout.staging_buffers
 
@@ -232,7 +221,7 @@ class Placed:
             if slot.storage is Storage.STATIC:
                 found[slot.id] = self._constant(slot.id)
             elif slot.storage is Storage.RESERVED:
-                found[slot.id] = self._reserved[slot.id]
+                found[slot.id] = layout.placeholder
             elif slot.image is not None:
                 found[slot.id] = layout.images[slot.image_slot][3]
             elif slot.id in layout.staging_buffers:
@@ -244,18 +233,13 @@ class Placed:
                 found[slot.id] = layout.arena.region(*self._region(slot))
         return found
 
-    def move(self, moved: Mapping[int, Any]) -> None:
-        """Update the memory objects of the state slots in `moved`."""
-        if "objects" in self.__dict__:
-            self.objects.update((slot, memory) for slot, memory in moved.items() if slot in self.objects)
-
     def locate(self, slot: Slot) -> tuple[Any, int]:
         """The memory object that contains a slot, and the byte at which the slot begins."""
         layout = self._layout
         if slot.storage is Storage.STATIC:
             return self._constant(slot.id), 0
         if slot.storage is Storage.RESERVED:
-            return self._reserved[slot.id], 0
+            return layout.placeholder, 0
         if slot.id in layout.staging_buffers:
             return layout.staging_buffers[slot.id].buffer, 0
         if slot.id in layout.buffers:

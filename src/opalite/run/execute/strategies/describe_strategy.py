@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from ....cl.queue.launch_sequence import LaunchSequence
 from ....cl.queue.recordable_queues import RecordableQueues
-from ..launch_batches import LoadedProgram
-from .megakernel_strategy import MegakernelStrategy
-from .persistent_kernel_strategy import PersistentKernelSelector
+from ..shape_instance import ShapeInstance
 from .queue_strategy import Queue
 
 
-def describe_queueing(
-    prepared: LoadedProgram,
-    plain: Queue,
-    megakernel: MegakernelStrategy | None,
-    persistent: PersistentKernelSelector | None,
-) -> str:
+def describe_queueing(instance: ShapeInstance, plain: Queue) -> str:
     """The sentence: one by one and why, joined, linked, or recorded and replayed.
 
-    plain: the strategy of runs that the megakernel does not serve. persistent: selects linked kernels, if they are
-    supported.
+    plain: the strategy that serves every run.
     """
-    rt, usual = prepared.rt, megakernel or plain
+    rt, megakernel, persistent = instance.rt, instance.megakernel, instance.persistent
+    usual = megakernel or plain
     recordings = [p for p in usual.phases if isinstance(p, LaunchSequence)]
     replayed = [r for r in recordings if r.replays]
-    parts = [f"launches: {prepared.launch_count}" + (f" in {len(recordings)} parts" if len(recordings) > 1 else "")]
+    stretches = f" in {len(recordings)} parts" if len(recordings) > 1 else ""
+    parts = [f"launches: {len(instance.launch_steps)}{stretches}"]
     if megakernel is not None:
         parts.append(megakernel.description)
     linked = persistent.description if persistent is not None else ""

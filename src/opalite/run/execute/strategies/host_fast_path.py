@@ -8,16 +8,16 @@ iterated.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ....cl.memory.device_tensor import DeviceTensor
 from ....errors import OpaliteError
-from ....plan.program import DownloadStep, HostStep, Program, ReferenceStep, UploadStep
+from ....plan.program import DownloadStep, HostStep, ReferenceStep, UploadStep
+from ....plan.template.dynamic_parameters import Values
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop
-from ..launch_batches import LoadedProgram, Phase
 from ..loops.loop_iterations import HOSTED, LoopCarryPlan, LoopIterations, iterations_of
 from ..run_trace import RunTrace
 from .megakernel_strategy import MegakernelStrategy
@@ -33,18 +33,18 @@ _new_trace = RunTrace.__new__
 class HostFastPath:
     """Runs on arrays, with arrays as outputs. Not thread-safe.
 
-    loop: the megakernel. inputs, outputs: buffers with host slots.
+    loop: the megakernel. rows: its steps, on the instance's own buffers. inputs, outputs: buffers with host slots.
     """
 
     name = "host_fast_path"
 
-    def __init__(
-        self, prepared: LoadedProgram, loop: HostThreadLoop, phases: Sequence[Phase], inputs: Held, outputs: Held
-    ) -> None:
+    def __init__(self, megakernel: MegakernelStrategy, loop: HostThreadLoop, inputs: Held, outputs: Held) -> None:
         self.loop = loop
+        self.rows = megakernel.own_rows
         self.inputs = inputs
         self.outputs = outputs
-        self._prepared = prepared
+        self.instance = megakernel.instance
+        phases = megakernel.phases
         self._iterations: dict[LoopCarryPlan, LoopIterations | str] = {}
         at = next(i for i, p in enumerate(phases) if isinstance(p, HostThreadLoop))
         self._before = [p for p in phases[:at] if isinstance(p, HostStep | ReferenceStep)]
@@ -54,11 +54,19 @@ class HostFastPath:
         self._transfers = len(inputs) + len(outputs)
         self._bytes_up = sum(a.nbytes for _, a in inputs)
         self._bytes_down = sum(a.nbytes for _, a in outputs)
-        self._launches = prepared.launch_count
-        self._counters = prepared.rt.counters
+        self._launches = len(self.instance.launch_steps)
+        self._counters = self.instance.rt.counters
 
-    def run(self, host_values: list[Any], on_device: Mapping[int, DeviceTensor]) -> RunTrace:
-        """See Strategy.run. `on_device` is empty."""
+    def run(
+        self,
+        host_values: list[Any],
+        on_device: Mapping[int, DeviceTensor],
+        values: Values = (),
+        meanwhile: Callable[[], None] | None = None,
+    ) -> RunTrace:
+        """See Strategy.run. Nothing is on the device, and there are no dynamic parameters."""
+        if self.loop.arrays is not self.rows:
+            self.loop.set_table(self.rows)
         clock = time.perf_counter
         host_s = 0.0
         started = clock()
@@ -77,7 +85,7 @@ class HostFastPath:
         self._counters.transfers += self._transfers
         if self._after:
             for step in self._after:
-                self._prepared.run_on_host(step, host_values)
+                self.instance.run_on_host(step, host_values)
             host_s += clock() - ended
         # Without __init__, which takes 0.6 us of a run of 25 us. The other fields have the class's defaults.
         trace = _new_trace(RunTrace)
@@ -95,14 +103,9 @@ class HostFastPath:
     def _prepare_uploads(self, host_values: list[Any]) -> None:
         """Run the host operators before the launches, and upload their results."""
         for step in self._before:
-            self._prepared.run_on_host(step, host_values)
+            self.instance.run_on_host(step, host_values)
         for upload in self._uploads:
-            self._prepared.io.upload(upload, host_values[upload.host])
-
-    @property
-    def program(self) -> Program:
-        """The program that is run."""
-        return self._prepared.program
+            self.instance.io.upload(upload, host_values[upload.host])
 
     def iterations(self, plan: LoopCarryPlan) -> LoopIterations | str:
         """A runner of the program as the body of a loop, or why there is none."""
@@ -124,26 +127,27 @@ class HostFastPath:
 
     def replay(self) -> None:
         """See Strategy.replay."""
+        self.loop.set_table(self.rows)
         for step in (*self._before, *self._after):
             raise OpaliteError(f"{step.node} runs on the host, so the launches alone compute nothing")
         self.loop.run()
 
 
-def make_host_fast_path(prepared: LoadedProgram, megakernel: MegakernelStrategy) -> HostFastPath | None:
+def make_host_fast_path(megakernel: MegakernelStrategy) -> HostFastPath | None:
     """The fast path of `megakernel`; None if the program or its buffers do not fit."""
     host_loop = megakernel.host_thread_loop
-    if host_loop is None:
+    program, io = megakernel.instance.program, megakernel.instance.io
+    if host_loop is None or megakernel.instance.dynamic is not None:
         return None
-    program, io = prepared.program, prepared.io
     ports = {p.host: p for p in program.inputs}
     uploads = [s for s in program.steps if isinstance(s, UploadStep)]
     downloads = [s for s in program.steps if isinstance(s, DownloadStep)]
     if len(ports) < len(program.inputs) or any(s.host not in ports and s.host in program.host_consts for s in uploads):
         return None
-    inputs = [(s.host, io.shared_array(s.slot, s.dtype.np, ports[s.host].shape)) for s in uploads if s.host in ports]
-    outputs = [(s.host, io.shared_array(s.slot, s.dtype.np, s.shape)) for s in downloads]
+    inputs = [(s.host, io.memory(s.slot).shared(s.dtype.np, ports[s.host].shape)) for s in uploads if s.host in ports]
+    outputs = [(s.host, io.memory(s.slot).shared(s.dtype.np, s.shape)) for s in downloads]
     read = [(n, memory) for n, memory in inputs if memory is not None]
     written = [(n, memory) for n, memory in outputs if memory is not None]
     if len(read) < len(inputs) or len(written) < len(outputs):
         return None
-    return HostFastPath(prepared, host_loop, megakernel.phases, read, written)
+    return HostFastPath(megakernel, host_loop, read, written)

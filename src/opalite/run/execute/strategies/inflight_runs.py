@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from ....cl.memory.device_tensor import DeviceTensor
 from ....cl.memory.inline_upload import InlineUpload
@@ -21,58 +21,44 @@ from .launch_parameter_buffer import MAX_IN_FLIGHT
 from .queue_strategy import Queue
 
 
-class EnqueueTarget(Protocol):
-    """A queue with parameters that are set for each run."""
-
-    @property
-    def queue(self) -> Queue:
-        """The queue."""
-
-    def begin(self, values: Values, in_flight: int, uploads: InlineUpload | None) -> bool:
-        """Set the parameters of the next run, after `in_flight` others. Returns whether that is possible.
-
-        uploads: uploads the parameters with a launch, if given.
-        """
-
-
 class InflightRuns:
     """Up to MAX_IN_FLIGHT runs. The caller holds the executable's lock until it calls `finish` or `drop`."""
 
     def __init__(
         self,
         instance: ShapeInstance,
-        target: EnqueueTarget,
+        queue: Queue,
         chained: Mapping[int, int],
         on_device: Mapping[int, DeviceTensor],
-        write_tables: Callable[[Values, InlineUpload | None], list[Any]],
+        prepare: Callable[[Values, InlineUpload | None], list[Any]],
         ring: OutputRingBuffer,
     ) -> None:
         """Count transfers from 0, and dismiss resident workers.
 
         chained: by host slot of an input, the host slot of the output that it is from the second run on. on_device:
-        tensors of outputs, by host slot, that stay in their buffers. write_tables: writes constants that depend on
-        sizes. ring: gets the other outputs.
+        tensors of outputs, by host slot, that stay in their buffers. prepare: writes what depends on sizes for
+        each run. ring: gets the other outputs.
         """
-        self._instance, self._target, self._queue = instance, target, target.queue
-        self._relayed, self._on_device, self._write_tables, self._ring = chained, on_device, write_tables, ring
+        self._instance, self._queue = instance, queue
+        self._relayed, self._on_device, self._prepare, self._ring = chained, on_device, prepare, ring
         self._runs: list[list[Any]] = []
         self._pending: list[Any] = []
         self._began = time.perf_counter()
-        io = instance.prepared.io
+        io = instance.io
         io.bytes_up = io.bytes_down = 0
-        resident = instance.prepared.rt.set_resident_worker(None)
+        resident = instance.rt.set_resident_worker(None)
         if resident is not None:
             resident.dismiss_workers()
 
     def add(self, values: Values, feeds: Sequence[Any]) -> bool:
         """Enqueue a run. Returns False if there is no room. values: dynamic parameters for its sizes."""
         count, ring = len(self._runs), self._ring
-        if count == MAX_IN_FLIGHT or not self._target.begin(values, count, ring.uploads):
+        if count == MAX_IN_FLIGHT or not self._queue.begin(values, count, ring.uploads):
             return False
         host_values = self._instance.filled(feeds)
         chained = self._relayed if count else {}
         self._runs.append(host_values)
-        self._pending += self._write_tables(values, ring.uploads)
+        self._pending += self._prepare(values, ring.uploads)
         self._pending += self._queue.enqueue(host_values, self._on_device, chained, ring, count)
         return True
 
@@ -84,14 +70,14 @@ class InflightRuns:
         self._pending.clear()
         if not believed:
             return None
-        prepared, ring = self._instance.prepared, self._ring
-        found = [[ring.copy_out(host_values[n]) for n in self._instance.outputs] for host_values in self._runs]
-        io = prepared.io
+        instance, ring = self._instance, self._ring
+        found = [[ring.copy_out(host_values[n]) for n in instance.outputs] for host_values in self._runs]
+        io = instance.io
         return found, RunTrace(
             upload_s=enqueued - self._began,
             compute_s=time.perf_counter() - enqueued,
             strategy=f"{self._queue.name} in flight",
-            launches=prepared.launch_count * len(self._runs),
+            launches=len(instance.launch_steps) * len(self._runs),
             bytes_up=io.bytes_up,
             bytes_down=io.bytes_down,
             waits=1,

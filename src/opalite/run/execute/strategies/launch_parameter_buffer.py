@@ -1,8 +1,8 @@
-"""LaunchParameterBuffer: the dynamic parameters of a run in device memory, where linked kernels read them."""
+"""Addresses and dynamic parameters of linked kernels, which are in one argument and in device memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,38 @@ from ....cl.queue.prepared_launch import PreparedLaunch
 from ....cl.runtime import Runtime
 from ....plan.program import LaunchStep
 from ....plan.template.dynamic_parameters import DynamicParameters, Values
+from ..memory.io_transfer import Bindings
 
 _CELL = 8  # bytes of an argument
 _COUNTS = 12  # bytes of numbers of work-groups along x, y and z
 MAX_IN_FLIGHT = 32
 """Runs that may be on the queue at the same time."""
+
+
+class ArgumentBlock:
+    """The addresses that a linked kernel takes as one argument. slots: of its memory, in order."""
+
+    launch: PreparedLaunch
+
+    def __init__(self, pointers: Sequence[int], slots: Sequence[int]) -> None:
+        self.slots = slots
+        self._own = np.array(pointers, np.uint64)
+        self._pointers = self._own.copy()
+
+    @property
+    def argument(self) -> Any:
+        """The addresses, as a scalar argument."""
+        return np.frombuffer(self._pointers.copy(), np.void(b"\0" * self._pointers.nbytes).dtype)[0]
+
+    def bind(self, changed: Container[int], bound: Bindings) -> None:
+        """Replace the addresses of the slots in `changed`."""
+        first = len(self._own) - len(self.slots)
+        found = [(i, slot) for i, slot in enumerate(self.slots, first) if slot in changed]
+        for i, slot in found:
+            address = bound[slot].device_address if slot in bound else None
+            self._pointers[i] = self._own[i] if address is None else address
+        if found:
+            self.launch.set_arg(0, self.argument)
 
 
 class LaunchParameterBuffer:

@@ -7,9 +7,11 @@ group waited for another one in vain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,6 @@ from ....cl.programs.build_parallelism import parallel_map
 from ....cl.programs.kernel_trials import Trial
 from ....cl.programs.ptx_binary import assemble, ptx_of
 from ....cl.queue.prepared_launch import PreparedLaunch
-from ....cl.runtime import Runtime
 from ....errors import OpaliteError
 from ....ir.device.device_family import PTX_WGMMA
 from ....plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, Step, Storage
@@ -36,10 +37,10 @@ from ....ptx.step_dependencies import (
     argument_mismatch,
     find_step_order,
 )
-from ..memory.slot_memory import Placed
+from ..memory.io_transfer import UNBOUND, Bindings
+from ..shape_instance import ShapeInstance
 from ..step_schedule import steps_outside
-from .launch_parameter_buffer import LaunchParameterBuffer
-from .persistent_kernel_strategy import LinkedKernelCache
+from .launch_parameter_buffer import ArgumentBlock, LaunchParameterBuffer
 
 THREADS = 384
 """Threads of a group. The kernels that use most registers, 168, still fit."""
@@ -88,56 +89,48 @@ class Stretch:
 class LinkedKernels:
     """The launches that replace steps of a program: the first step of a stretch has its kernel, the others have none.
 
-    kernels: their number. steps: the number of steps that they compute. reasons: why other kernels are not linked.
+    table: of dynamic parameters, if any. kernels: their number. steps: the number of steps that they compute. reasons:
+    why other kernels are not linked.
     """
 
-    def __init__(
-        self,
-        rt: Runtime,
-        program: Program,
-        prepared: Mapping[int, PreparedLaunch],
-        built: Sequence[Any],
-        places: BufferRanges,
-        table: LaunchParameterBuffer | None = None,
-        made: LinkedKernelCache | None = None,
-    ) -> None:
+    def __init__(self, instance: ShapeInstance, built: Sequence[Any]) -> None:
         """Link, try in child processes, and prepare the launches. LinkError if nothing can be linked.
 
-        prepared: launches by number of their step, with the grids that are used. built: programs by source. table: of
-        dynamic parameters. made: kernels of other state buffers; gets new ones.
+        instance: whose launches have the grids that are used. built: programs by source.
         """
-        self._rt, self._table, self._made = rt, table, LinkedKernelCache() if made is None else made
-        kept = [places[s.id] for s in program.slots if s.storage is Storage.RESERVED and s.id in places]
-        # A program for the longest cache may name more bytes than the buffer has.
-        self._state_slices = [BufferRange(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
-        if sum(p.last - p.first for p in self._state_slices) > MAX_STATE_BYTES:
+        rt, program = self._rt, self._program = instance.rt, instance.program
+        self.table = None if instance.dynamic is None else LaunchParameterBuffer(rt, instance.dynamic)
+        places = find_buffer_ranges(instance)
+        self._state = [s for s in program.slots if s.storage is Storage.RESERVED and s.id in places]
+        self._bound = UNBOUND
+        if sum(min(s.nbytes, places[s.id].whole.size) for s in self._state) > MAX_STATE_BYTES:
             raise LinkError(f"state of more than {MAX_STATE_BYTES} bytes is not saved for a trial")
         shared = MOST_SHARED if PTX_WGMMA in rt.info.quirks else SHARED
         self.shape = GridShape(rt.info.compute_units, THREADS, shared)
-        self._memory: list[Any] = []  # kept alive for the addresses in kernels
+        self._blocks: list[ArgumentBlock] = []
+        self._memory: list[Any] = []  # kept alive for its addresses
+        self._own: dict[int, tuple[int, int]] = {}  # address and bytes of each slot's memory, before it is bound
         self.launches: dict[int, list[PreparedLaunch]] = {}
         self.reasons: dict[str, str] = {}  # by kernel
         self.steps = self.kernels = 0
         self._sync = rt.allocate(SYNC_BYTES)  # barrier counters of all kernels
         rt.fill(self._sync, 0, SYNC_BYTES)
         self._written: dict[int, BufferRange] = {}  # by slot
-        self._texts: set[str] = set()
+        self._programs: dict[str, Any] = {}  # by text
         self._streams = sum(s.nbytes for s in program.slots if s.storage is Storage.STATIC) > MOST_KEPT
-        pattern = find_pattern(program, prepared, places, {} if table is None else table.counts)
-        stretches: Sequence[Stretch] | None = self._made.stretches.get(pattern)
-        if stretches is None:
-            texts: dict[int, str] = {}
-            steps = self._stretches(program, prepared, built, places, texts)
-            stretches = [self._link(s, program, head_of(next(iter(texts.values()))) or "") for s in steps]
-        stretches = self._made.stretches[pattern] = self._tried(stretches, program, prepared, places)
-        for stretch in stretches:
+        texts: dict[int, str] = {}
+        found = self._stretches(program, instance.launches, built, places, texts)
+        linked = [self._link(s, program, head_of(next(iter(texts.values()))) or "") for s in found]
+        for stretch in self._tried(linked, program, instance.launches, places):
             self._prepare(stretch, places)
         if not self.kernels:
-            found = next(iter(self.reasons.items()), None)
+            reason = next(iter(self.reasons.items()), None)
             raise LinkError(
-                "no two launches follow each other that can be linked" if found is None else ": ".join(found)
+                "no two launches follow each other that can be linked" if reason is None else ": ".join(reason)
             )
         self._flag = rt.pinned(4).view(np.uint32)
+        users = Counter(id(p.whole) for p in places.values())
+        self._shared = {slot for slot, p in places.items() if p.first or users[id(p.whole)] > 1}
 
     def _stretches(
         self,
@@ -186,9 +179,9 @@ class LinkedKernels:
             return None
         try:
             entry = parse_kernel(texts[step.source], step.entry)
-            dynamic = {} if self._table is None else self._table.args
+            dynamic = {} if self.table is None else self.table.args
             args = tuple(dynamic.get((number, j)) or _argument(a, places) for j, a in enumerate(step.args))
-            counts = -1 if self._table is None else self._table.counts.get(number, -1)
+            counts = -1 if self.table is None else self.table.counts.get(number, -1)
             sized = launch if counts < 0 else step  # a launch has the grid of the last run, a step the largest one
             if sized.group is None:
                 raise PtxKernelError("the driver chooses its work-group")
@@ -240,13 +233,13 @@ class LinkedKernels:
     ) -> Sequence[Stretch]:
         """Run new kernels in child processes. Returns the stretches whose kernels ran; LinkError if one has none."""
         changing = {id(places[s.id].whole) for s in program.slots if s.id in places and s.storage is not Storage.STATIC}
-        numbers = b"" if self._table is None else self._table.snapshot(prepared)
+        numbers = b"" if self.table is None else self.table.snapshot(prepared)
 
         def find_fault(stretch: Stretch) -> str:
             return self._rt.trials.fault(self._trial(stretch, changing, numbers, places))
 
         def find_faults(some: Iterable[Stretch]) -> dict[str, str]:
-            fresh = {s.text: s for s in some if s.text not in self._made.programs}
+            fresh = {s.text: s for s in some}
             return dict(zip(fresh, parallel_map(find_fault, fresh.values()), strict=True))
 
         faults = find_faults(stretches)
@@ -279,57 +272,84 @@ class LinkedKernels:
 
     def record_failure(self, why: str) -> None:
         """Record, for later processes too, that the kernels must not be launched."""
-        for text in self._texts:
+        for text in self._programs:
             self._rt.trials.record_failure(text.encode(), why)
 
     def _prepare(self, stretch: Stretch, places: BufferRanges) -> None:
         """Make the launch of a stretch."""
-        rt, programs = self._rt, self._made.programs
+        rt, programs = self._rt, self._programs
         if stretch.text not in programs:
             programs[stretch.text] = assemble(rt.context, rt.device, stretch.text)
-        self._texts.add(stretch.text)
         self._written.update((slot, places[slot]) for slot in stretch.written)
         memory = [places[slot].whole for slot in stretch.memory]
-        table = [self._table.buffer] if self._table is not None and stretch.moves else []
-        held = [self._sync, *memory, *table]
-        at = rt.addresses_of(held)
+        table = [self.table.buffer] if self.table is not None and stretch.moves else []
+        state = {s.id for s in self._state}
+        self._memory += [m for m, slot in zip(memory, stretch.memory, strict=True) if slot not in state]
+        at = rt.addresses_of([self._sync, *memory, *table])
         pointers = pointers_of(at[0], at[-1] if table else 0, at[1 : 1 + len(memory)])
-        block = np.frombuffer(np.array(pointers, np.uint64), np.void(b"\0" * 8 * len(pointers)).dtype)[0]
-        self._memory += held
+        block = ArgumentBlock(pointers, stretch.memory)
         items, threads = self.shape.groups * self.shape.threads, self.shape.threads
-        launch = rt.prepare(programs[stretch.text], NAME, [block], (items,), (threads,), stretch.label)
+        launch = rt.prepare(programs[stretch.text], NAME, [block.argument], (items,), (threads,), stretch.label)
+        block.launch = launch
+        self._own.update((slot, (at[i], memory[i - 1].size)) for i, slot in enumerate(stretch.memory, 1))
+        self._blocks.append(block)
         self.launches[stretch.numbers[0]] = [launch]
         self.launches.update((i, []) for i in stretch.numbers[1:])
         self.kernels += 1
         self.steps += len(stretch.numbers)
 
-    @property
-    def is_verified(self) -> bool:
-        """Whether all kernels have given correct results, perhaps with other buffers."""
-        return self._texts <= self._made.right
+    def bind(self, bound: Bindings) -> bool:
+        """Have the kernels access these buffers.
 
-    def mark_verified(self) -> None:
-        """Record that the kernels gave the results of single launches."""
-        self._made.right |= self._texts
+        Returns False if they may not: the order of steps assumes that slots do not overlap.
+        """
+        before = self._bound
+        if bound is before:
+            return True
+        used = {slot: staging for slot, staging in bound.items() if slot in self._own}
+        if not self._shared.isdisjoint(used):
+            return False
+        fresh = [staging for staging in used.values() if staging.device_address is None]
+        if fresh:
+            for staging, address in zip(fresh, self._rt.addresses_of([f.buffer for f in fresh]), strict=True):
+                staging.device_address = address
+        places = self._own | {slot: (s.device_address or 0, s.nbytes) for slot, s in used.items()}
+        ranges = sorted((*place, slot) for slot, place in places.items())
+        for (first, nbytes, a), (following, _, b) in pairwise(ranges):
+            if first + nbytes > following and (a in used or b in used):
+                return False
+        changed = {slot for slot in before.keys() | bound.keys() if bound.get(slot) is not before.get(slot)}
+        for block in self._blocks:
+            block.bind(changed, bound)
+        self._bound = bound
+        return True
+
+    def _state_ranges(self) -> list[BufferRange]:
+        """The state; a program for the longest cache may name more bytes than the buffer has."""
+        buffers = [(s, self._bound[s.id].buffer) for s in self._state if s.id in self._bound]
+        return [BufferRange(buffer, 0, min(s.nbytes, buffer.size)) for s, buffer in buffers]
 
     def poison_outputs(self) -> None:
         """Overwrite all outputs except state with a pattern, so that a skipped write cannot pass with old values."""
-        state = {(id(p.whole), p.first) for p in self._state_slices}
-        for place in self._written.values():
-            if (id(place.whole), place.first) not in state:
+        state = {s.id for s in self._state}
+        for slot, place in self._written.items():
+            if slot in self._bound and slot not in state:
+                self._rt.fill(self._bound[slot].buffer, _POISON, self._bound[slot].nbytes)
+            elif slot not in state:
                 self._rt.fill(place.whole, _POISON, place.last - place.first, place.first)
         self._rt.finish()
 
     def read_state(self) -> list[Any]:
         """The contents of the state buffers."""
-        found = [np.empty(p.last - p.first, np.uint8) for p in self._state_slices]
-        for place, array in zip(self._state_slices, found, strict=True):
+        places = self._state_ranges()
+        found = [np.empty(p.last - p.first, np.uint8) for p in places]
+        for place, array in zip(places, found, strict=True):
             self._rt.read(place.whole, array, place.first)
         return found
 
     def restore_state(self, state: Sequence[Any]) -> None:
         """Write contents that `read_state` returned."""
-        for place, array in zip(self._state_slices, state, strict=True):
+        for place, array in zip(self._state_ranges(), state, strict=True):
             self._rt.write(place.whole, array, place.first)
 
     def enqueue_flag_read(self) -> None:
@@ -349,35 +369,17 @@ BufferRanges = Mapping[int, BufferRange]
 """Memory of slots, by number."""
 
 
-def find_buffer_ranges(program: Program, placed: Placed) -> dict[int, BufferRange]:
-    """The memory of the slots of a program that are buffers."""
+def find_buffer_ranges(instance: ShapeInstance) -> dict[int, BufferRange]:
+    """The memory of the slots of a program that are buffers. Inputs and outputs have their own, state what is bound."""
     found = {}
-    for slot in program.slots:
+    for slot in instance.program.slots:
         if slot.image is None:
-            whole, first = buffer_and_offset(*placed.locate(slot))
+            memory, offset = instance.placed.locate(slot)
+            if slot.storage is Storage.RESERVED and slot.id in instance.io.bound:
+                memory, offset = instance.io.bound[slot.id].buffer, 0
+            whole, first = buffer_and_offset(memory, offset)
             found[slot.id] = BufferRange(whole, first, first + max(slot.nbytes, 1))
     return found
-
-
-def find_pattern(
-    program: Program, prepared: Mapping[int, PreparedLaunch], places: BufferRanges, dynamic: Container[int]
-) -> object:
-    """All that stretches depend on, except the program, its kernels and dynamic parameters.
-
-    It is which slots share memory, their offsets, and the grids of launches that are not `dynamic`. The length of a
-    cache does not matter.
-    """
-    parts: dict[int, set[tuple[int, int]]] = {}
-    for p in places.values():
-        parts.setdefault(id(p.whole), set()).add((p.first, p.last))
-    order = {whole: i for i, whole in enumerate(parts)}
-    reserved = {s.id for s in program.slots if s.storage is Storage.RESERVED}
-    lies = [
-        (i, order[id(p.whole)], p.first, -1 if i in reserved and len(parts[id(p.whole)]) == 1 else p.last)
-        for i, p in places.items()
-    ]
-    grids = [(i, tuple(launch.grid), launch.group) for i, launch in prepared.items() if i not in dynamic]
-    return tuple(lies), tuple(grids)
 
 
 def _argument(a: SlotArg | ScalarArg | LocalArg, places: BufferRanges) -> Number | Memory:

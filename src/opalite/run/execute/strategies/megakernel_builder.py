@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .... import knobs
+from ....cl.memory.staging_buffer import StagingBuffer
 from ....cl.programs.background_throttle import background_planning
 from ....cl.programs.program_cache import Part
 from ....cl.queue.prepared_launch import PreparedLaunch
@@ -32,7 +33,8 @@ from ....plan.program import LaunchStep, LocalArg, Program, Step
 from ....pocl.megakernel.device_loop import BufferAddresses, DeviceStepTable, make_host_thread_loop
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop, StepArrays, supports_host_loop
 from ..compile_queue import Job, compile_queue
-from ..rng_keys import draws
+from ..kernel_arguments import draws
+from ..shape_instance import least_seconds
 from ..step_schedule import steps_outside
 from .megakernel_tables import Locate, MegakernelTables
 
@@ -220,6 +222,12 @@ class BuiltMegakernel:
             self._tables = MegakernelTables(program, numbers, self._functions, part_count(self._rt.info.compute_units))
         return self._tables.at(program, locate, self._addresses)
 
+    def address_of(self, staging: StagingBuffer) -> int:
+        """The address of a buffer, which remembers it."""
+        if staging.device_address is None:
+            staging.device_address = self._addresses.find([staging.buffer])[0]
+        return staging.device_address
+
     @property
     def tables(self) -> MegakernelTables:
         """The positions of steps in the tables; after `tables_for`."""
@@ -261,12 +269,6 @@ def _is_alike(mine: Step, its: Step) -> bool:
     return mine.args is its.args or [a.nbytes for a in mine.args if type(a) is LocalArg] == [
         a.nbytes for a in its.args if type(a) is LocalArg
     ]
-
-
-def least_seconds(steps: Iterable[LaunchStep], rt: Runtime) -> float:
-    """Least seconds of `steps`, by their operations and the bytes that they access."""
-    flops_s, bytes_s = 1 / rt.info.peak_flops, 1 / rt.info.bandwidth
-    return sum([max(s.flops * flops_s, s.nbytes * bytes_s) for s in steps])
 
 
 def supports_megakernel(rt: Runtime) -> bool:

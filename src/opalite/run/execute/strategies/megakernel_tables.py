@@ -41,6 +41,7 @@ class MegakernelTables:
             places += [order.setdefault(slot, len(order)) for _, slot in slots]
             start += len(step.args)
         self._slots = list(order)
+        self._order_of_slots = order
         self._at, self._places = np.array(at, np.int64), np.array(places, np.int64)
         self._downloaded = {s.slot for s in program.steps if isinstance(s, DownloadStep)}
         self._tables: set[int] = set()  # constants that depend on sizes
@@ -61,6 +62,10 @@ class MegakernelTables:
     def argument(self, step: int, argument: int) -> int | None:
         """The position of an argument in the table; None if the step is not in it."""
         return self._starts[self._order[step]] + argument if step in self._order else None
+
+    def arguments_of(self, slot: int) -> Any:
+        """The positions of the arguments that are a slot's address."""
+        return self._at[self._places == self._order_of_slots.get(slot, -1)]
 
     def row(self, step: int) -> int | None:
         """The row of a step in the table of shapes; None if the step is not in it."""

@@ -9,19 +9,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .... import knobs
 from ....cl.memory.device_tensor import DeviceTensor
+from ....cl.memory.inline_upload import InlineUpload
 from ....cl.programs.background_throttle import background_planning
 from ....cl.queue.launch_sequence import LaunchSequence
 from ....cl.runtime import Runtime
 from ....errors import DeviceError, OpaliteError
+from ....plan.template.dynamic_parameters import Values
 from ..ab_timing import PairedTimes
 from ..compile_queue import Job, compile_queue
-from ..launch_batches import LoadedProgram, make_phases
 from ..run_trace import RunTrace
+from ..shape_instance import ShapeInstance
 from .queue_strategy import Queue
 from .strategy import Strategy
 
@@ -37,41 +38,43 @@ PAIRS = 12  # of runs that are timed, launch by launch and linked in turn
 GAIN = 0.97  # of the median time of single launches, which the linked kernels must not exceed
 
 
-@dataclass
-class LinkedKernelCache:
-    """Linked kernels of a program, for all state buffers that it had.
-
-    programs: by their text. stretches: the linked steps and their texts, by memory layout; finding them takes 0.1 s.
-    right: texts of kernels that gave the results of single launches.
-    """
-
-    programs: dict[str, Any] = field(default_factory=dict)
-    stretches: dict[object, Sequence[Any]] = field(default_factory=dict)
-    right: set[str] = field(default_factory=set)
-
-
 class PersistentKernelStrategy(Queue):
     """A queue with linked kernels in place of most launches. failure: why it must not be used any more."""
 
     name = "persistent"
 
-    def __init__(self, prepared: LoadedProgram, kernels: LinkedKernels, plain: Callable[[], Queue]) -> None:
-        super().__init__(prepared, make_phases(prepared, kernels.launches))
+    def __init__(self, instance: ShapeInstance, kernels: LinkedKernels) -> None:
+        super().__init__(instance, kernels.launches)
         self.kernels = kernels
-        self._plain = plain
         self.failure = ""
 
-    def run(self, host_values: list[Any], on_device: Mapping[int, DeviceTensor]) -> RunTrace:
+    def begin(self, values: Values = (), in_flight: int = 0, uploads: InlineUpload | None = None) -> bool:
+        """See Queue.begin."""
+        kernels = self.kernels
+        if not kernels.bind(self.instance.io.bound):
+            return False
+        if kernels.table is not None and not kernels.table.write(values, in_flight, uploads):
+            return False
+        return super().begin(values)  # of launches that are not linked
+
+    def run(
+        self,
+        host_values: list[Any],
+        on_device: Mapping[int, DeviceTensor],
+        values: Values = (),
+        meanwhile: Callable[[], None] | None = None,
+    ) -> RunTrace:
         """See Strategy.run."""
-        rt = self.prepared.rt
+        rt, plain = self.instance.rt, self.instance.plain
+        assert plain is not None
         was_lost = rt.lost
         try:
-            trace = super().run(host_values, on_device)
+            trace = super().run(host_values, on_device, values, meanwhile)
         except DeviceError as e:
             if not was_lost and rt.check_lost(e):
                 self.kernels.record_failure(f"a run of it ended the context ({rt.lost})")
             raise
-        return self._plain().run(host_values, on_device) if self._gives_up() else trace
+        return plain.run(host_values, on_device, values) if self._gives_up() else trace
 
     def _enqueue(self, recording: LaunchSequence) -> bool:
         super()._enqueue(recording)
@@ -102,77 +105,48 @@ class PersistentKernelSelector:
     and chosen or not. why: the reason for single launches, once it is known; '' otherwise.
     """
 
-    def __init__(
-        self,
-        prepared: LoadedProgram,
-        plain: Callable[[], Queue],
-        link: Callable[[], LinkedKernels],
-        known_times: PairedTimes | None = None,
-    ) -> None:
-        """plain: returns the strategy that serves every run. link: makes the kernels, in a background job.
-
-        known_times: with which linked kernels were chosen for the same program and other buffers. They are then chosen
-        once they are verified.
-        """
-        self._prepared, self._plain, self._link = prepared, plain, link
-        self._is_known = known_times is not None
+    def __init__(self, instance: ShapeInstance, link: Callable[[], LinkedKernels]) -> None:
+        """link: makes the kernels, in a background job."""
+        self._instance, self._link = instance, link
         self._runs = 0
         self._job: Job | None = None
         self._kernels: LinkedKernels | None = None
         self._persistent: PersistentKernelStrategy | None = None
         self._is_tried = False
         self._before: list[float] = []  # seconds of runs before there are kernels
-        self._times = known_times or PairedTimes()  # of plain runs and of linked ones
+        self._times = PairedTimes()  # of plain runs and of linked ones
         self._is_chosen = False
         self.why = ""
 
-    def choose(self, host_values: Sequence[Any]) -> Strategy:
-        """The strategy of this run, whose inputs are filled in.
-
-        Runs that decide have arrays or own buffers for inputs and outputs.
-        """
+    def choose(self, plain: Queue, host_values: Sequence[Any], on_device: Mapping[int, DeviceTensor]) -> Strategy:
+        """The strategy of a run with these inputs, and outputs on the device. plain: serves every run."""
         if self._is_chosen and self._persistent is not None:
-            if self._persistent.failure:
-                self._give_up(self._persistent.failure)
-            elif self._prepared.io.bindings_match(host_values):
+            if not self._persistent.failure:
                 return self._persistent
-        plain = self._plain()
-        if self.is_decided or self._prepared.io.is_rebound:
-            return plain
-        if any(isinstance(host_values[p.host], DeviceTensor) for p in self._prepared.program.inputs):
+            self._give_up(self._persistent.failure)
+        if self.is_decided:
             return plain
         if not self._is_made():
             is_last = WORTH_RUNS - TIMED_BEFORE <= self._runs < WORTH_RUNS
             return _Timed(self, plain, self._before) if is_last else plain
         assert self._persistent is not None
-        if self._is_chosen:
-            return self._persistent if self._prepared.io.bindings_match(host_values) else plain
         if not self._is_tried:
-            return _Trial(self, plain, self._persistent)
+            fed = {id(v.staging) for v in host_values if isinstance(v, DeviceTensor)}
+            repeats = all(id(tensor.staging) not in fed for tensor in on_device.values())
+            return _Trial(self, plain, self._persistent) if repeats else plain
         times = self._times
         if times.is_b_next:
             return _Timed(self, self._persistent, times.b)
         return _Timed(self, plain, times.a)
 
     @property
-    def persistent(self) -> PersistentKernelStrategy | None:
-        """The strategy of linked kernels, once they are made and until they are given up."""
-        return self._persistent
-
-    @property
-    def chosen_times(self) -> PairedTimes | None:
-        """The times by which linked kernels were chosen; None if they are not."""
-        return self._times if self._is_chosen else None
-
-    @property
     def is_decided(self) -> bool:
         """Whether the strategy of later runs is known."""
         return self._is_chosen or bool(self.why)
 
-    @property
-    def best(self) -> Strategy:
-        """The strategy of runs, as far as it is known."""
-        return self._persistent if self._is_chosen and self._persistent is not None else self._plain()
+    def best(self, plain: Queue) -> Queue:
+        """The strategy of runs, as far as it is known. plain: serves every run."""
+        return self._persistent if self._is_chosen and self._persistent is not None else plain
 
     @property
     def description(self) -> str:
@@ -197,23 +171,20 @@ class PersistentKernelSelector:
         if self._persistent is not None:
             return True
         self._runs += 1
-        if self._runs < WORTH_RUNS and not self._is_known:
+        if self._runs < WORTH_RUNS:
             return False
-        launches = self._prepared.launch_count
+        launches = len(self._instance.launch_steps)
         # The least: other load makes runs longer for a moment, and the decision is final.
         if self._before and min(self._before) > LONG_S * launches:
             taken = min(self._before) * 1e3
             self.why = f"{launches} launches take {taken:.3f} ms, which linking would not shorten"
             return False
         if self._job is None:
-            self._prepared.io.freeze_bindings()
             self._job = Job(self._make, self._refuse)
-            compile_queue(self._prepared.rt).submit(self._job, self._job)
+            compile_queue(self._instance.rt).submit(self._job, self._job)
         if not self._job.is_over or self._kernels is None:
             return False
-        self._persistent = PersistentKernelStrategy(self._prepared, self._kernels, self._plain)
-        if self._is_known and self._kernels.is_verified:
-            self.record_trial("")
+        self._persistent = PersistentKernelStrategy(self._instance, self._kernels)
         return True
 
     def _make(self) -> None:
@@ -224,16 +195,13 @@ class PersistentKernelSelector:
     def _refuse(self, error: Exception) -> None:
         """Record why the kernels cannot be linked."""
         self.why = str(error)
-        _log.info("launches of %s are not linked: %s", self._prepared.program.name or "a model", error)
+        _log.info("launches of %s are not linked: %s", self._instance.program.name or "a model", error)
 
     def record_trial(self, reason: str) -> None:
         """Record a run that went both ways. reason: why the linked kernels are wrong; '' if they are not."""
         self._is_tried = True
         if reason:
             self._give_up(reason)
-        elif self._kernels is not None:
-            self._kernels.mark_verified()
-            self._is_chosen = self._is_known
 
     def record_time(self) -> None:
         """Called after a timed run. Decides once enough runs are timed."""
@@ -262,22 +230,30 @@ class _Trial:
     def __init__(self, runs: PersistentKernelSelector, plain: Queue, persistent: PersistentKernelStrategy) -> None:
         self._runs, self._plain, self._persistent = runs, plain, persistent
 
-    def run(self, host_values: list[Any], on_device: Mapping[int, DeviceTensor]) -> RunTrace:
+    def run(
+        self,
+        host_values: list[Any],
+        on_device: Mapping[int, DeviceTensor],
+        values: Values = (),
+        meanwhile: Callable[[], None] | None = None,
+    ) -> RunTrace:
         """See Strategy.run."""
         again = list(host_values)
-        kernels = self._persistent.kernels
+        persistent, kernels, instance = self._persistent, self._persistent.kernels, self._plain.instance
+        if not persistent.begin(values):  # for this run, linked kernels are not possible
+            return self._plain.run(host_values, on_device, values, meanwhile)
         before = kernels.read_state()
-        trace = self._plain.run(host_values, on_device)
+        trace = self._plain.run(host_values, on_device, values, meanwhile)
         after = kernels.read_state()
-        outputs = [p.host for p in self._plain.prepared.program.outputs]
+        outputs = [p.host for p in instance.program.outputs]
         wanted = [_bytes(host_values[i]) for i in outputs]
         why = ""
         try:
             kernels.restore_state(before)
             kernels.poison_outputs()
-            self._persistent.run(again, on_device)
+            persistent.run(again, on_device, values)
         except OpaliteError as e:
-            if self._persistent.prepared.rt.lost:
+            if instance.rt.lost:
                 raise
             why = f"the linked kernel does not run: {e}"
         else:
@@ -287,7 +263,7 @@ class _Trial:
                 why = "linked kernels gave other bits than single launches"
         if why and on_device:  # outputs on the device are those of the linked kernels
             kernels.restore_state(before)
-            self._plain.run(host_values, on_device)
+            self._plain.run(host_values, on_device, values)
         elif why:
             kernels.restore_state(after)
         self._runs.record_trial(self._persistent.failure or why)
@@ -307,21 +283,27 @@ def _bytes(output: Any) -> bytes:
 class _Timed:
     """A run whose seconds are recorded."""
 
-    def __init__(self, runs: PersistentKernelSelector, strategy: Strategy, times: list[float]) -> None:
+    def __init__(self, runs: PersistentKernelSelector, strategy: Queue, times: list[float]) -> None:
         self._runs, self._strategy, self._times = runs, strategy, times
         self.name = strategy.name
 
-    def run(self, host_values: list[Any], on_device: Mapping[int, DeviceTensor]) -> RunTrace:
+    def run(
+        self,
+        host_values: list[Any],
+        on_device: Mapping[int, DeviceTensor],
+        values: Values = (),
+        meanwhile: Callable[[], None] | None = None,
+    ) -> RunTrace:
         """See Strategy.run."""
         started = time.perf_counter()
-        trace = self._strategy.run(host_values, on_device)
+        trace = self._strategy.run(host_values, on_device, values, meanwhile)
         self._times.append(time.perf_counter() - started)
         self._runs.record_time()
         return trace
 
     def replay(self) -> None:
         """See Strategy.replay."""
-        self._runs.best.replay()
+        self._strategy.replay()
 
 
 def may_link(rt: Runtime) -> bool:

@@ -3,36 +3,52 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from ....cl.memory.device_tensor import DeviceTensor
+from ....cl.memory.inline_upload import InlineUpload
 from ....cl.queue.event_times import read_times
 from ....cl.queue.launch_sequence import LaunchSequence
 from ....errors import OpaliteError
-from ....plan.program import DownloadStep, LaunchStep, UploadStep
+from ....plan.program import DownloadStep, UploadStep
+from ....plan.template.dynamic_parameters import Values
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop
-from ..launch_batches import LoadedProgram, Phase, Recorder, make_phases
+from ..launch_batches import Phase, Recorder, Replacements, make_phases
 from ..loops.enqueued_loop_iterations import EnqueuedLoopIterations, enqueued_iterations_of
 from ..loops.loop_iterations import LoopCarryPlan
 from ..memory.output_ring_buffer import OutputRingBuffer
 from ..run_trace import RunTrace
+from ..shape_instance import ShapeInstance
 
 
 class Queue:
-    """The strategy that serves every program. Others replace phases of it."""
+    """The strategy that serves every program. Others replace launches of it."""
 
     name = "queue"
     on_host_thread = False  # whether the calling thread executes all launches, so that nothing is on the queue
-    meanwhile: Callable[[], None] | None = None
-    """Called in a run while the device computes."""
 
-    def __init__(self, prepared: LoadedProgram, phases: Sequence[Phase] | None = None) -> None:
-        self.prepared = prepared
-        self.phases = make_phases(prepared) if phases is None else phases
-        self._launches = prepared.launch_count
+    def __init__(
+        self,
+        instance: ShapeInstance,
+        replaced: Replacements | None = None,
+        loop: HostThreadLoop | None = None,
+        replay: bool = False,
+        phases: list[Phase] | None = None,
+    ) -> None:
+        """replaced, loop, replay: see `make_phases`. phases: of another queue; new ones by default."""
+        instance.arguments.set(instance)
+        self.instance = instance
+        self.phases = make_phases(instance, replaced, loop, replay) if phases is None else phases
+        self._bound = instance.io.bound  # when launches were recorded
+        self._launches = len(instance.launch_steps)
         self._iterations: dict[LoopCarryPlan, EnqueuedLoopIterations | str] = {}
+        # Dynamic parameters of launches that are not replaced.
+        dynamic, known = instance.dynamic, replaced or {}
+        self._scalars = [] if dynamic is None else [s for s in dynamic.scalars if s.step not in known]
+        self._grids = [] if dynamic is None else [(i, made) for i, made in dynamic.grids.items() if i not in known]
+        self._found: dict[int, Any] = {}  # grids and groups of the last run, by step
 
     def iterations(self, plan: LoopCarryPlan) -> EnqueuedLoopIterations | str:
         """A runner of the program as the body of a loop, or why each iteration has to be a run."""
@@ -40,19 +56,60 @@ class Queue:
             self._iterations[plan] = enqueued_iterations_of(self, plan)
         return self._iterations[plan]
 
-    def run(self, host_values: list[Any], on_device: Mapping[int, DeviceTensor]) -> RunTrace:
-        """Run all phases and wait.
+    def begin(self, values: Values = (), in_flight: int = 0, uploads: InlineUpload | None = None) -> bool:
+        """Have launches access the bound buffers, with these dynamic parameters. Returns whether that is possible.
 
-        host_values: by slot on the host: inputs and constants; gets the outputs. on_device: tensors of outputs, by slot
-        on the host, that stay on the device. Resident workers of another megakernel leave once there are launches on
-        the queue, which their threads then execute without being woken.
+        in_flight: runs on the queue before this one. uploads: uploads small arrays with a launch, if given.
         """
-        prepared = self.prepared
-        rt = prepared.rt
+        instance = self.instance
+        arguments, bound = instance.arguments, instance.io.bound
+        if arguments.instance is not instance or arguments.bound is not bound:
+            arguments.set(instance)
+        if self._bound is not bound or arguments.is_random:
+            self._bound = bound
+            arguments.set_keys()
+            for phase in self.phases:
+                if isinstance(phase, LaunchSequence):
+                    phase.invalidate()
+        if values:
+            self._set_values(values)
+        return True
+
+    def _set_values(self, values: Values) -> None:
+        instance, last = self.instance, self._found
+        instance.arguments.set_scalars(self._scalars, values)
+        changed = False
+        for i, made in self._grids:
+            grid, group = found = made(values)
+            if last.get(i) != found:
+                last[i], changed = found, True
+            launch = instance.launches[i]
+            launch.grid, launch.group = grid, group
+        if changed:
+            for at, phase in enumerate(self.phases):
+                if isinstance(phase, LaunchSequence):
+                    self.phases[at] = instance.rt.record(phase.launches)
+
+    def run(
+        self,
+        host_values: list[Any],
+        on_device: Mapping[int, DeviceTensor],
+        values: Values = (),
+        meanwhile: Callable[[], None] | None = None,
+    ) -> RunTrace:
+        """See Strategy.run.
+
+        Resident workers of another megakernel leave once there are launches on the queue, which their threads then
+        execute without being woken.
+        """
+        if not self.begin(values):
+            assert self.instance.plain is not None
+            return self.instance.plain.run(host_values, on_device, values, meanwhile)
+        rt = self.instance.rt
         resident = None if self.on_host_thread else rt.set_resident_worker(None)
         pending: list[Any] = []  # objects that transfers in flight need
         try:
-            return self._run(host_values, on_device, pending, resident)
+            return self._run(host_values, on_device, pending, resident, meanwhile)
         except BaseException:
             if resident is not None:
                 resident.dismiss_workers()
@@ -66,9 +123,10 @@ class Queue:
         on_device: Mapping[int, DeviceTensor],
         pending: list[Any],
         resident: HostThreadLoop | None,
+        meanwhile: Callable[[], None] | None,
     ) -> RunTrace:
-        prepared = self.prepared
-        rt, io = prepared.rt, prepared.io
+        instance = self.instance
+        rt, io = instance.rt, instance.io
         io.bytes_up = io.bytes_down = 0
         upload_s = compute_s = download_s = host_s = 0.0
         waits = 0
@@ -93,8 +151,8 @@ class Queue:
                     host_values[phase.host] = on_device[phase.host]
                     continue
                 if not finished:
-                    if self.meanwhile is not None:
-                        self.meanwhile()
+                    if meanwhile is not None:
+                        meanwhile()
                     rt.finish()
                     waits += 1
                     finished = True
@@ -107,8 +165,8 @@ class Queue:
                 now = clock()
                 download_s += now - mark
             elif isinstance(phase, HostThreadLoop):
-                if any(p is not None for p in pending):
-                    rt.finish()
+                if io.bound or any(p is not None for p in pending):
+                    rt.finish()  # what was enqueued for these buffers
                     waits += 1
                 phase.run()
                 waits += 1
@@ -118,12 +176,12 @@ class Queue:
                 if not finished or any(p is not None for p in pending):
                     rt.finish()  # downloads before it have arrived
                     waits += 1
-                prepared.run_on_host(phase, host_values)
+                instance.run_on_host(phase, host_values)
                 now = clock()
                 host_s += now - mark
             mark = now
         # If the calling thread executed all launches, nothing is on the queue.
-        if io.copy_inplace_outputs() or not self.on_host_thread or any(p is not None for p in pending):
+        if io.copy_unbound(on_device) or not self.on_host_thread or any(p is not None for p in pending):
             rt.finish()
             waits += 1
         rest = clock() - mark
@@ -156,7 +214,7 @@ class Queue:
         The program has no host operators. host_values, on_device: as in `run`. chained: by host slot of an input, the
         host slot of the output of the previous run that replaces it. ring: gets the outputs, in row `run`.
         """
-        io, uploads = self.prepared.io, ring.uploads
+        io, uploads = self.instance.io, ring.uploads
         pending: list[Any] = []
         for phase in self.phases:
             if isinstance(phase, LaunchSequence):
@@ -182,7 +240,7 @@ class Queue:
 
     def finish(self) -> bool:
         """Wait for the runs in flight. Returns whether their results are valid."""
-        self.prepared.rt.finish()
+        self.instance.rt.finish()
         return True
 
     def _launch(self, recording: LaunchSequence, resident: HostThreadLoop | None) -> bool:
@@ -211,27 +269,24 @@ class Queue:
                 phase.run()
             elif not isinstance(phase, UploadStep | DownloadStep):
                 raise OpaliteError(f"{phase.node} runs on the host, so the launches alone compute nothing")
-        self.prepared.rt.finish()
+        self.instance.rt.finish()
 
 
 class Profiled(Queue):
     """Launches one by one on the profiling queue, with the times of each reported to a recorder."""
 
-    def __init__(self, prepared: LoadedProgram, phases: Sequence[Phase], recorder: Recorder) -> None:
-        super().__init__(prepared, phases)
+    def __init__(self, plain: Queue, recorder: Recorder) -> None:
+        super().__init__(plain.instance, phases=plain.phases)
         self._recorder = recorder
-        self._steps = {id(launch): prepared.program.steps[i] for i, launch in prepared.launches.items()}
 
     def _launch(self, recording: LaunchSequence, resident: HostThreadLoop | None) -> bool:
         if resident is not None:
             resident.dismiss_workers()
-        rt = self.prepared.rt
+        rt = self.instance.rt
         rt.finish()
         pairs = [(launch, launch.enqueue(rt.profiling_queue)) for launch in recording.launches]
         rt.profiling_queue.finish()
         for launch, event in pairs:
             if event is not None:
-                step = self._steps[id(launch)]
-                assert isinstance(step, LaunchStep)
-                self._recorder(step, read_times(event, rt.info.name))
+                self._recorder(self.instance.step_of(launch), read_times(event, rt.info.name))
         return False

@@ -13,10 +13,8 @@ from typing import Protocol
 
 from ....cl.queue.launch_sequence import LaunchSequence
 from ....cl.queue.prepared_launch import PreparedLaunch
-from ....plan.program import LaunchStep
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop
-from ..launch_batches import LoadedProgram
-from .megakernel_builder import least_seconds
+from ..shape_instance import least_seconds
 from .queue_strategy import Queue
 
 SLICE_S = 0.7e-3
@@ -43,15 +41,12 @@ class DeviceShare(Protocol):
 class TimeSlicedQueue(Queue):
     """A queue with slices. Nothing is recorded: that pays for runs that have the device alone."""
 
-    def __init__(self, prepared: LoadedProgram, plain: Queue, share: DeviceShare) -> None:
-        super().__init__(prepared, plain.phases)
+    def __init__(self, plain: Queue, share: DeviceShare) -> None:
+        super().__init__(plain.instance, phases=plain.phases)
         self._share = share
-        self._steps = {id(launch): prepared.program.steps[i] for i, launch in prepared.launches.items()}
 
     def _estimate(self, launch: PreparedLaunch) -> float:
-        step = self._steps[id(launch)]
-        assert isinstance(step, LaunchStep)
-        return LAUNCH_S + least_seconds([step], self.prepared.rt)
+        return LAUNCH_S + least_seconds([self.instance.step_of(launch)], self.instance.rt)
 
     def _launch(self, recording: LaunchSequence, resident: HostThreadLoop | None) -> bool:
         if resident is not None:
@@ -71,7 +66,7 @@ class TimeSlicedQueue(Queue):
         return False
 
     def _run_slice(self, launches: list[PreparedLaunch], estimate: float) -> None:
-        rt = self.prepared.rt
+        rt = self.instance.rt
         started = time.perf_counter()
         resident = rt.set_resident_worker(None)
         for launch in launches:

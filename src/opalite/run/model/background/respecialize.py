@@ -19,7 +19,7 @@ import numpy as np
 from ....errors import OpaliteError
 from ....plan.program import LaunchStep, Program
 from ...execute.ab_timing import least_interleaved_seconds
-from ...execute.rng_keys import draws
+from ...execute.kernel_arguments import draws
 from ..executable_cache import Compiled, ExecutableCache
 from ..run_lock import RunLock
 from .background_compile import CompileJob, Task, describe_error

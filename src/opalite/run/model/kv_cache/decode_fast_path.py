@@ -16,7 +16,7 @@ from ....ir.symbols import compile_numbers
 from ....plan.kv_cache_spec import KVCacheSpec
 from ....plan.template.dynamic_parameters import DynamicParameters
 from ...execute.dynamic_shape_runs import DynamicShapeRuns
-from ...execute.memory.io_transfer import Target
+from ...execute.memory.io_transfer import Bindings, Target
 from ...execute.run_trace import RunRecord, RunTrace
 from ...execute.strategies.inflight_runs import InflightRuns
 from ..executable_cache import Compiled
@@ -86,7 +86,7 @@ class DecodeFastPath:
         self._known: Mapping[str, GrowableDeviceTensor] = {}  # caches that fitted last
         self._held: list[tuple[GrowableDeviceTensor, Any]] = []  # of `_known`, with the tensor of each at that time
         self._lists: list[list[GrowableDeviceTensor]] = []  # of `_known`, grouped by length
-        self._rebind_count = -1  # of the executable when these caches were bound; -1 if they never were
+        self._state: Bindings | None = None  # buffers of these caches by slot, once they are bound
         inputs, outputs = ({pair[i] for pair in record.input_output_aliases} for i in (0, 1))
         self._read = [n for i, n in enumerate(record.inputs) if i not in inputs]
         ports = list(zip(runs.dynamic.program.reserved, record.input_output_aliases, strict=True))
@@ -174,7 +174,7 @@ class DecodeFastPath:
                 return False
         self._known, self._held = caches, [(c, c.tensor) for c in values]
         self._lists = [[caches[n] for n in names] for names in self._names]
-        self._rebind_count = -1
+        self._state = None
         return True
 
     def _add_sizes(self, name: str, cache: GrowableDeviceTensor, sizes: list[Any]) -> bool:
@@ -211,9 +211,9 @@ class DecodeFastPath:
         with executable.entered() as is_there:
             if not is_there:
                 return None
-            if executable.rebind_count != self._rebind_count:  # another state has run, or these caches are new
-                executable.rebind_state_buffers({slot: caches[n].tensor.buffer for slot, n in self._slots})
-                self._rebind_count = executable.rebind_count
+            if executable.state is not self._state:  # another state has run, or these caches are new
+                executable.bind_state({slot: caches[n].tensor.staging for slot, n in self._slots})
+                self._state = executable.state
             look_ahead = partial(self._look_ahead, sizes)
             found, trace = self._runs.run(values, arrays, kept, look_ahead, self._unread_numbers(unread))
         if self._compiled.may_overflow and not is_finite(found):
@@ -239,7 +239,7 @@ class DecodeFastPath:
             return None
         before = [c.length for c in caches.values()]
         with executable.entered() as is_there:
-            if not is_there or executable.rebind_count != self._rebind_count:
+            if not is_there or executable.state is not self._state:
                 return None
             inflight = self._runs.inflight(linked, self._unread_numbers(unread))
             if inflight is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....cl.memory.growable_device_tensor import GrowableDeviceTensor
+from ....cl.memory.staging_buffer import StagingBuffer
 from ....ir.dtype import DType
 from ....ir.growable_tensor import GrowableTensor
 from ....plan.kv_cache_spec import KVCacheSpec
@@ -180,7 +181,7 @@ class KVCacheRuns:
             outputs[number] = value
         return outputs
 
-    def _buffers(self, record: KVCacheSpec, program: Program) -> dict[int, Any]:
+    def _buffers(self, record: KVCacheSpec, program: Program) -> dict[int, StagingBuffer]:
         """The caches' buffers by slot, converted to the program's dtype."""
         memory = {}
         for port, (number, _) in zip(program.reserved, record.input_output_aliases, strict=True):
@@ -192,7 +193,7 @@ class KVCacheRuns:
                     cache.convert(port.dtype.np)
                 except OverflowError as e:
                     raise NoKVCacheRunError(str(e)) from e
-            memory[port.slot] = cache.tensor.buffer
+            memory[port.slot] = cache.tensor.staging
         return memory
 
     def prepare_next(

@@ -149,22 +149,49 @@ def test_what_cannot_be_linked(open_session: Open, double: type[Double]) -> None
     assert "enqueued one by one: no two launches follow each other" in queueing(session)
 
 
-def test_bound_values_go_by_plain_launches(open_session: Open, double: type[Double]) -> None:
+def test_bound_values(open_session: Open, double: type[Double]) -> None:
     session = open_session()
     want = settled(session)
-    session.run(None, X)
-    assert session.last_trace.strategy == "persistent"
     given = opalite.OrtValue.ortvalue_from_numpy(OTHER["x"], "opencl")
     other = open_session().run(None, OTHER)[0]
     np.testing.assert_array_equal(session.run(None, {"x": given})[0], other)
+    assert session.last_trace.strategy == "persistent"
     np.testing.assert_array_equal(session.run(None, X)[0], want)
+    assert session.last_trace.strategy == "persistent"
+    assert [len(bound) for bound in double.made[0].bindings] == [0, 1, 0]
+
+
+def test_bound_values_are_timed_too(open_session: Open, double: type[Double]) -> None:
+    session = open_session()
+    want = open_session().run(None, X)[0]
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", opalite.OrtValue.ortvalue_from_numpy(X["x"], session.device))
+    binding.bind_output(session.get_outputs()[0].name, "opencl")
+    for _ in range(ENOUGH + 10):
+        session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], want)
+        session.settle(60)
+    assert session.last_trace.strategy == "persistent"
+
+
+def test_values_that_linked_kernels_cannot_access(open_session: Open, double: type[Double]) -> None:
+    """Launches one by one serve these runs."""
+    session = open_session()
+    settled(session)
+    double.made[0].bind = lambda bound: not bound  # type: ignore[method-assign, assignment]
+    other = open_session().run(None, OTHER)[0]
+    given = opalite.OrtValue.ortvalue_from_numpy(OTHER["x"], "opencl")
+    np.testing.assert_array_equal(session.run(None, {"x": given})[0], other)
+    assert session.last_trace.strategy == "queue"
+    np.testing.assert_array_equal(session.run(None, OTHER)[0], other)
+    assert session.last_trace.strategy == "persistent"
 
 
 @pytest.mark.parametrize("forgets", [False, True])
-def test_small_outputs_on_the_device_do_not_prevent_linking(
+def test_outputs_on_the_device_do_not_prevent_linking(
     rt: Runtime, double: type[Double], monkeypatch: pytest.MonkeyPatch, forgets: bool
 ) -> None:
-    """Small outputs are copied after the launches. A failed trial keeps the single launches' values."""
+    """Outputs are bound. A failed trial keeps the single launches' values."""
     double.forgets = forgets
     tokens = [7 * i % 97 for i in range(ENOUGH + 10)]
     with opalite.InferenceSession(KINDS["llama"](), device=rt.info.id, precision="fp32") as session:
@@ -179,31 +206,8 @@ def test_small_outputs_on_the_device_do_not_prevent_linking(
         assert session.last_trace.strategy == ("queue" if forgets else "persistent")
 
 
-def test_faster_kernels_are_chosen_for_other_state_buffers(rt: Runtime, double: type[Double]) -> None:
-    """Linked kernels are chosen for other state buffers after one trial, without timing."""
-    with opalite.InferenceSession(KINDS["llama"](), device=rt.info.id, precision="fp32") as session:
-        state = session.state(reserve=300)
-
-        def steps(count: int) -> list[str]:
-            found = []
-            for _ in range(count):
-                state.run(feeds_of("llama", np.array([[5]]), len(state)))
-                session.settle(60)
-                found.append(session.last_trace.strategy)
-            return found
-
-        assert steps(ENOUGH + 20)[-1] == "persistent"
-        made = len(double.made)
-        state = state.fork()
-        assert steps(5)[-1] == "persistent"
-        assert len(double.made) == made + 1
-
-
-def test_verified_kernels_are_not_tried_for_other_state_buffers(
-    rt: Runtime, double: type[Double], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Verified kernels are not tried again for other state buffers; new kernels are."""
-    monkeypatch.setattr(double, "is_verified", property(lambda self: getattr(self.made[0], "is_right", False)), False)
+def test_kernels_serve_other_state_buffers(rt: Runtime, double: type[Double], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linked kernels get other state buffers without another trial."""
     tried: list[Any] = []
     trial = persistent_kernel_strategy._Trial.run
     monkeypatch.setattr(
@@ -212,23 +216,25 @@ def test_verified_kernels_are_not_tried_for_other_state_buffers(
     with opalite.InferenceSession(KINDS["llama"](), device=rt.info.id, precision="fp32") as session:
         state = session.state(reserve=300)
 
-        def steps(count: int) -> Any:
-            for _ in range(count):
-                found = state.run(feeds_of("llama", np.array([[5]]), len(state)))
-                session.settle(60)
-            return found[0]
+        def step() -> tuple[Any, str]:
+            found = state.run(feeds_of("llama", np.array([[5]]), len(state)))
+            session.settle(60)
+            return found[0], session.last_trace.strategy
 
-        steps(ENOUGH + 20)
+        for _ in range(ENOUGH + 20):
+            _, strategy = step()
+        assert strategy == "persistent"
+        made = len(double.made)
+        other = state.fork()
+        state, first = other, state
+        found = [step() for _ in range(5)]
+        state = first
+        for logits, strategy in found:
+            again, same = step()
+            np.testing.assert_array_equal(again, logits)
+            assert strategy == same == "persistent"
+        assert len(double.made) == made
         assert len(tried) == 1
-        state, other = state.fork(), state.fork()
-        found = steps(5)
-        assert session.last_trace.strategy == "persistent"
-        assert len(tried) == 1
-        state = other
-        monkeypatch.setattr(double, "is_verified", False)
-        np.testing.assert_array_equal(steps(5), found)
-        assert session.last_trace.strategy == "persistent"
-        assert len(tried) == 2
 
 
 def test_each_size_has_its_own(open_session: Open, double: type[Double]) -> None:
