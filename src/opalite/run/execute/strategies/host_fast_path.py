@@ -65,8 +65,9 @@ class HostFastPath:
         meanwhile: Callable[[], None] | None = None,
     ) -> RunTrace:
         """See Strategy.run. Nothing is on the device, and there are no dynamic parameters."""
-        if self.loop.arrays is not self.rows:
-            self.loop.set_table(self.rows)
+        loop = self.loop
+        if loop.arrays is not self.rows:
+            loop.set_table(self.rows)
         clock = time.perf_counter
         host_s = 0.0
         started = clock()
@@ -77,7 +78,7 @@ class HostFastPath:
         for number, memory in self.inputs:
             memory[...] = host_values[number]
         uploaded = clock()
-        self.loop.run()
+        loop.run()
         computed = clock()
         for number, memory in self.outputs:
             host_values[number] = memory.copy()
