@@ -81,7 +81,8 @@ class DynamicShapeRuns:
             still = (p for k, p in enumerate(program.outputs) if k not in self._changing)
             self._ring = OutputRingBuffer(executable.rt, still)
         chained = {program.inputs[i].host: program.outputs[o].host for i, o in links.items()}
-        on_device = executable.bind(instance.host_values, {}, [k for k in views if k not in self._changing])
+        seen = [k for k in views if k not in self._changing]
+        on_device = instance.io.bind(instance.host_values, {}, seen, executable.state)
         return InflightRuns(instance, queue, chained, on_device, self._prepare, self._ring)
 
     def _prepare(self, values: Values, uploads: InlineUpload | None = None) -> list[Any]:

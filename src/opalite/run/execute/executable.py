@@ -12,8 +12,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,18 +22,16 @@ import numpy as np
 from ...cl.device.fork_guard import keep_in_forked_children
 from ...cl.memory.device_tensor import DeviceTensor
 from ...cl.memory.staging_buffer import StagingBuffer
-from ...cl.programs.background_throttle import background_planning, yield_interpreter
-from ...cl.queue.prepared_launch import PreparedLaunch
+from ...cl.programs.background_throttle import background_planning
 from ...cl.queue.recordable_queues import RecordableQueues
 from ...cl.runtime import Runtime
 from ...cl.runtime_counters import ProgramCounts
 from ...plan.program import Program
 from ...plan.template.dynamic_parameters import DynamicParameters, Values
-from ...pocl.megakernel.host_thread_loop import HostThreadLoop
 from .build_progress_bar import build_progress
 from .compile_queue import Job
 from .host_operators import HostOperators, HostRunner
-from .kernel_arguments import KernelArguments, draws
+from .kernel_arguments import KernelArguments
 from .launch_batches import Recorder
 from .loops.enqueued_loop_iterations import EnqueuedLoopIterations
 from .loops.loop_iterations import LoopCarryPlan, LoopIterations
@@ -43,22 +42,18 @@ from .shape_instance import ShapeInstance
 from .step_schedule import StepSchedule
 from .strategies.describe_strategy import describe_queueing
 from .strategies.host_fast_path import make_host_fast_path
-from .strategies.megakernel_builder import BuiltMegakernel, MegakernelBuilder
+from .strategies.megakernel_builder import Megakernels
 from .strategies.megakernel_strategy import MegakernelStrategy
 from .strategies.persistent_kernel_strategy import PersistentKernelSelector, may_link
 from .strategies.queue_strategy import Profiled, Queue
 from .strategies.strategy import Strategy
-from .strategies.time_slicing import DeviceShare, TimeSlicedQueue
+from .strategies.time_slicing import DeviceShare, run_with_share
 
 if TYPE_CHECKING:
     from .strategies.linked_ptx_kernels import LinkedKernels
 
 SIZES_KEPT = 16
 """Shapes that an executable keeps, with a Program, strategies and megakernel tables each."""
-FEW_CORES = 2
-ALONE_S = 2e-3
-"""Seconds on one core, with more cores than FEW_CORES, up to which concurrent runs get one core each."""
-_MOST_MEGAKERNELS = 4  # of one executable, for shapes whose steps become different functions
 _MOST_LINKED = 4  # shapes with linked kernels, each of which the driver compiles for seconds
 _NO_PROGRAM = Program("")
 _NONE_ON_DEVICE: Mapping[int, DeviceTensor] = {}
@@ -132,15 +127,12 @@ class Executable:
         plan; generic plans, which are soon replaced, get no megakernel.
         """
         keep_in_forked_children(self)
-        self.rt = rt
+        self.rt, self.program, self.tier = rt, program, tier
         self.lock = threading.Lock()
-        self.is_released = False
-        self.is_replica = False
-        self.program = program
+        self.is_released = self.is_replica = False
         self.current: ShapeInstance
         self.io: IoTransfer
         self.last: Strategy
-        self.tier = tier
         self.runs_without_megakernel = 0
         started = time.perf_counter()
         with nullcontext() if is_trial else build_progress() as report:
@@ -150,8 +142,8 @@ class Executable:
                 on_built(program)
             self.memory = SlotMemory(rt, program)
             self._run_on_host = HostOperators(host_runner)
-            self._may_build_megakernel = not is_trial and tier == "optimized"
-            self._builders: list[MegakernelBuilder] = []
+            self._is_lasting = not is_trial and tier == "optimized"
+            self._megakernels = Megakernels(rt, self.memory.constants, self._is_lasting)
             self._initialize(program, built)
         rt.finish()
         self.build_s = time.perf_counter() - started
@@ -164,41 +156,27 @@ class Executable:
         this executable, once those are built, on the calling thread alone. May be called while this executable runs, if
         it is neither released nor random. DeviceMemoryError if memory is short.
         """
-        other = object.__new__(Executable)
+        other = copy(self)
         keep_in_forked_children(other)
-        other.rt, other.tier, other.program, other.build_s = self.rt, self.tier, program, 0.0
-        other.runs_without_megakernel = 0
-        other.lock = threading.Lock()
+        other.lock, other.program, other.build_s, other.runs_without_megakernel = threading.Lock(), program, 0.0, 0
         other.is_released, other.is_replica = False, True
-        other.memory = self.memory.make_replica(program)
-        other._run_on_host, other._builders = self._run_on_host, self._builders
-        other._may_build_megakernel = self._may_build_megakernel
+        other.memory, other._megakernels = self.memory.make_replica(program), self._megakernels.make_replica()
         with background_planning():
             other._initialize(program, self._built)
         return other
 
     def _initialize(self, program: Program, built: Sequence[Any]) -> None:
         """Create the launches for the first shape. built: by number of the program's sources."""
-        rt = self.rt
         self._built = built
-        # Of a replica: its own megakernels, by those that they share functions with.
-        self._replica_megakernels: dict[BuiltMegakernel, BuiltMegakernel | None] = {}
         self._instances: OrderedDict[Program, ShapeInstance] = OrderedDict()  # by program, the current one last
-        self.launches: dict[int, PreparedLaunch] = {}
-        self._schedule = StepSchedule(program)
-        self.state = UNBOUND
+        self._schedule, self._arguments, self.state = StepSchedule(program), KernelArguments(), UNBOUND
+        self.launches = self._arguments.launches
         self._resize_s = 0.0  # since the last run
         self._linked = 0  # sizes
         first = self._make_instance(program, self.memory.current)
-        paused = time.perf_counter()
-        for i, step, args in first.all_launched(UNBOUND):
-            paused = yield_interpreter(paused)
-            self.launches[i] = rt.prepare(built[step.source], step.entry, args, step.grid, step.group, step.node)
-            if step.open_group:
-                self.launches[i].fit_group(rt.device)
-        self._arguments = first.arguments = KernelArguments(first, self.launches)
+        self._arguments.prepare(first, built)
         self.is_random = self._arguments.is_random
-        self._may_link = self._may_build_megakernel and not (self.is_random or self.is_replica) and may_link(rt)
+        self._may_link = self._is_lasting and not (self.is_random or self.is_replica) and may_link(self.rt)
         self._instances[program] = first
         self._enter(first)
         self.last = self.plain
@@ -206,21 +184,8 @@ class Executable:
     def _make_instance(
         self, program: Program, placed: Placed, dynamic: DynamicParameters | None = None
     ) -> ShapeInstance:
-        shared = self._schedule, self.launches, self._run_on_host, self._find_builder(program)
+        shared = self._schedule, self._arguments, self._run_on_host, self._megakernels.find_builder(program)
         return ShapeInstance(self.rt, program, placed, *shared, dynamic)
-
-    def _find_builder(self, program: Program) -> MegakernelBuilder:
-        """The builder of the megakernel of `program`, which shapes with the same functions share."""
-        found = next((b for b in self._builders if b.serves(program)), None)
-        if found is None:
-            # A megakernel has constant arguments; those of random launches change in each run.
-            builds = self._may_build_megakernel and len(self._builders) < _MOST_MEGAKERNELS and not draws(program)
-            found = MegakernelBuilder(self.rt, program if builds else Program(program.name), self.memory.constants)
-            if builds:
-                self._builders.append(found)
-        return found
-
-    # Sizes
 
     def entered(self, program: Program | None = None, state: Bindings | None = None) -> Entered:
         """A `with` block in which the calling thread may run `program`, None for the current one.
@@ -251,7 +216,6 @@ class Executable:
             own = None if tables is None else {n: c.buffer for n, c in tables.items()}
             placed = self.memory.place(program, self._drop_instances, own)
             instance = self._instances[program] = self._make_instance(program, placed, dynamic)
-            instance.arguments = self._arguments
             if len(self._instances) > SIZES_KEPT:
                 self._instances.popitem(last=False)[1].drop_strategies()
         else:
@@ -269,11 +233,7 @@ class Executable:
             instance.drop_strategies()
         self._instances.clear()
         self._arguments.release()
-        for own in self._replica_megakernels.values():
-            if own is not None:
-                own.forget_addresses()
-        for builder in () if self.is_replica else self._builders:
-            builder.forget_addresses()
+        self._megakernels.forget_addresses()
         self.program = _NO_PROGRAM  # until another one is entered
         self.current = self.io = self.last = None  # type: ignore[assignment]
 
@@ -283,7 +243,7 @@ class Executable:
         self.is_released = True
         self._drop_instances()
         self.launches.clear()
-        self._builders, self._replica_megakernels = [], {}
+        self._megakernels.release()
         self.memory.release()
         self.program = program  # for reports
 
@@ -340,7 +300,7 @@ class Executable:
                 is_plain = False
         on_device: Mapping[int, DeviceTensor] = _NONE_ON_DEVICE
         if not is_plain or instance.io.bound is not self.state:
-            on_device = self.bind(host_values, targets or {}, views)
+            on_device = instance.io.bind(host_values, targets or {}, views, self.state)
         strategy: Strategy | None = instance.host_fast_path if uses_megakernel and is_plain else None
         if strategy is None:
             strategy = self._choose(host_values, on_device, is_plain, recorder) if uses_megakernel else self.plain
@@ -348,35 +308,12 @@ class Executable:
         trace = (
             strategy.run(host_values, on_device, values, meanwhile)
             if share is None
-            else self._run_concurrently(strategy, host_values, on_device, share)
+            else run_with_share(self.plain, strategy, host_values, on_device, share)
         )
         trace.tier = self.tier
         if self._resize_s:
             trace.build_s, self._resize_s = trace.build_s + self._resize_s, 0.0
         return list(map(host_values.__getitem__, instance.outputs)), trace
-
-    def _run_concurrently(
-        self, strategy: Strategy, host_values: list[Any], on_device: Mapping[int, DeviceTensor], share: DeviceShare
-    ) -> RunTrace:
-        """Run with a share of the device: one core for a megakernel on the host, else slices of the whole device."""
-        instance = self.current
-        cores = self.rt.info.compute_units
-        is_walk = self.runs_on_host_thread and strategy in (instance.megakernel, instance.host_fast_path)
-        if is_walk and (cores <= FEW_CORES or instance.alone_s < ALONE_S):
-            with share.reserve_core(cores):
-                return strategy.run(host_values, on_device)
-        if instance.time_sliced is None:
-            instance.time_sliced = TimeSlicedQueue(self.plain, share)
-        return instance.time_sliced.run(host_values, on_device)
-
-    def bind(
-        self, host_values: Sequence[Any], targets: Mapping[int, Target], views: Iterable[int] = ()
-    ) -> Mapping[int, DeviceTensor]:
-        """Bind the state, and what stays on the device in a run. Returns the tensors of outputs by slot on the host.
-
-        host_values: of the run, by slot on the host. targets, views: see `run`.
-        """
-        return self.io.bind(host_values, targets, views, self.state)
 
     def _choose(
         self,
@@ -411,7 +348,7 @@ class Executable:
         instance = self.current
         if instance.megakernel is None and not instance.builder.is_idle:
             self._adopt_megakernel()
-        self.bind(instance.host_values, {})
+        instance.io.bind(instance.host_values, {}, (), self.state)
         fast = instance.host_fast_path
         if fast is not None and not isinstance(found := fast.iterations(plan), str):
             self.last = fast
@@ -424,19 +361,10 @@ class Executable:
         self.runs_without_megakernel += made
         self.current.builder.count(made)
 
-    def _poll(self, builder: MegakernelBuilder) -> BuiltMegakernel | None:
-        """The builder's megakernel, once it is built. A replica has one of its own, on the calling thread alone."""
-        megakernel = builder.poll()
-        if megakernel is None or not self.is_replica:
-            return megakernel
-        if megakernel not in self._replica_megakernels:
-            self._replica_megakernels[megakernel] = megakernel.make_replica()
-        return self._replica_megakernels[megakernel]
-
     def _adopt_megakernel(self) -> bool:
         """Use the megakernel from now on, if it is built. Returns whether it is."""
         instance = self.current
-        megakernel = self._poll(instance.builder)
+        megakernel = self._megakernels.poll(instance.builder)
         if megakernel is None:
             return False
         instance.megakernel = MegakernelStrategy(instance, megakernel)
@@ -451,24 +379,10 @@ class Executable:
         return describe_queueing(self.current, self.plain)
 
     @property
-    def host_thread_loop(self) -> HostThreadLoop | None:
-        """The megakernel that the calling thread executes, if there is one."""
-        megakernel = self.current.megakernel
-        return None if megakernel is None else megakernel.host_thread_loop
-
-    @property
     def runs_on_host_thread(self) -> bool:
         """Whether the calling thread executes all launches of the current shape."""
         megakernel = self.current.megakernel
         return megakernel is not None and megakernel.on_host_thread
-
-    def inputs_on_device(self, feeds: Sequence[Any]) -> list[DeviceTensor | None]:
-        """Views of the uploaded arrays among `feeds`, valid until the next run; None for other inputs."""
-        input_view = self.io.input_view
-        return [
-            input_view(port) if isinstance(array, np.ndarray) else None
-            for port, array in zip(self.program.inputs, feeds, strict=True)
-        ]
 
     @property
     def jobs(self) -> list[Job]:

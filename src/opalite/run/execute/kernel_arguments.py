@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,34 +22,42 @@ if TYPE_CHECKING:
 class KernelArguments:
     """Sets what differs from the last shape, bindings and dynamic parameters.
 
-    instance, bound: whose arguments are set, and with which bindings. is_random: launches draw random numbers, with
-    another key in each run, as in onnxruntime. The first run has the planned key. Later ones follow from it and the
-    number of the run, so a seed repeats all of them.
+    launches: by number of their step. instance, bound: whose arguments are set, and with which bindings. is_random:
+    launches draw random numbers, with another key in each run, as in onnxruntime. The first run has the planned key.
+    Later ones follow from it and the number of the run, so a seed repeats all of them.
     """
 
-    def __init__(self, instance: ShapeInstance, launches: Mapping[int, PreparedLaunch]) -> None:
-        """launches: with the arguments of `instance`, by number of their step."""
-        self._launches = launches
-        self.instance: ShapeInstance | None = instance  # None if unknown arguments are set
+    def __init__(self) -> None:
+        self.launches: dict[int, PreparedLaunch] = {}
+        self.instance: ShapeInstance | None = None  # None if unknown arguments are set
         self.bound = UNBOUND
         self._numbers: dict[tuple[int, int], Any] = {}  # dynamic parameters that are set, by step and argument
         self._uses: dict[int, list[tuple[PreparedLaunch, int]]] = {}  # arguments by slot, once another is bound
         self._runs = 0
         self._keys: list[tuple[PreparedLaunch, int, int]] = []  # launch, number of the argument, planned key
-        for i, launch in launches.items():
-            step = instance.program.steps[i]
-            assert isinstance(step, LaunchStep)
+        self.is_random = False
+
+    def prepare(self, first: ShapeInstance, built: Sequence[Any]) -> None:
+        """Make the launches, with the arguments of the first shape. built: programs by number of the source."""
+        rt = first.rt
+        paused = time.perf_counter()
+        for i, step, args in first.all_launched(UNBOUND):
+            paused = yield_interpreter(paused)
+            launch = rt.prepare(built[step.source], step.entry, args, step.grid, step.group, step.node)
+            self.launches[i] = launch
+            if step.open_group:
+                launch.fit_group(rt.device)
             if step.entry in KEY_ARGUMENTS:
                 key = step.args[number := KEY_ARGUMENTS[step.entry]]
                 assert isinstance(key, ScalarArg)
                 self._keys.append((launch, number, int(key.value)))
-        self.is_random = bool(self._keys)
+        self.instance, self.is_random = first, bool(self._keys)
 
     def release(self) -> None:
         """Drop all references to memory."""
         self.instance, self.bound = None, UNBOUND
         self._numbers.clear()
-        for launch in self._launches.values():
+        for launch in self.launches.values():
             launch.release_arguments()
 
     def set(self, instance: ShapeInstance) -> None:
@@ -73,15 +81,15 @@ class KernelArguments:
         paused = time.perf_counter()
         for i, step, args in changed:
             paused = yield_interpreter(paused)
-            self._launches[i].update(args, step.grid, step.group)
+            self.launches[i].update(args, step.grid, step.group)
             if step.open_group:
-                self._launches[i].fit_group(instance.rt.device)
+                self.launches[i].fit_group(instance.rt.device)
         self.instance = instance
 
     def _rebind(self, instance: ShapeInstance, bound: Bindings) -> None:
         """Set the arguments of slots whose bindings have changed."""
         if not self._uses:
-            for i, launch in self._launches.items():
+            for i, launch in self.launches.items():
                 for index, a in enumerate(instance.program.steps[i].args):  # type: ignore[union-attr]
                     if isinstance(a, SlotArg):
                         self._uses.setdefault(a.slot, []).append((launch, index))
@@ -99,7 +107,7 @@ class KernelArguments:
         for s in scalars:
             value = values[s.value]
             if numbers.get(place := (s.step, s.arg)) != value:  # a call of the driver each
-                self._launches[s.step].set_arg(s.arg, np.dtype(s.dtype).type(value))
+                self.launches[s.step].set_arg(s.arg, np.dtype(s.dtype).type(value))
                 numbers[place] = value
 
     def set_keys(self) -> None:

@@ -44,15 +44,15 @@ class ShapeInstance:
         program: Program,
         placed: Placed,
         schedule: StepSchedule,
-        launches: Mapping[int, PreparedLaunch],
+        arguments: KernelArguments,
         run_on_host: Callable[[HostStep | ReferenceStep, list[Any]], None],
         builder: MegakernelBuilder,
         dynamic: DynamicParameters | None = None,
     ) -> None:
         self.rt, self.program, self.placed, self.schedule = rt, program, placed, schedule
-        self.launches, self.run_on_host, self.builder, self.dynamic = launches, run_on_host, builder, dynamic
+        self.arguments, self.run_on_host, self.builder, self.dynamic = arguments, run_on_host, builder, dynamic
         self.io = IoTransfer(rt, program, placed.staging_buffers, schedule)
-        self.arguments: KernelArguments
+        self.launches: Mapping[int, PreparedLaunch] = arguments.launches
         self.plain: Queue | None
         self.megakernel: MegakernelStrategy | None
         self.host_fast_path: HostFastPath | None

@@ -139,7 +139,7 @@ class SegmentRuns:
             outputs, executable = ran
             pending.add(outputs[i] for i in views)
             if segment.next_stage is not None:
-                tensors = zip(run.feeds, executable.inputs_on_device(fed), strict=True)
+                tensors = zip(run.feeds, executable.io.input_views(fed), strict=True)
                 uploaded.update((id(v), (v, t)) for v, t in tensors if t is not None)
             if kept is None:
 

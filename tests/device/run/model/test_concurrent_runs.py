@@ -54,7 +54,7 @@ def test_answers_are_those_of_one_thread(
             for feeds in SIZES:
                 session.run(None, feeds)
         for executable in [c.executable for cache in session._model.caches for c in cache.all]:
-            for job in [job for builder in executable._builders for job in builder.jobs]:
+            for job in [job for builder in executable._megakernels.builders for job in builder.jobs]:
                 assert job.wait(PATIENCE_S)
     wants = [session.run(None, f)[0] for f in SIZES]
     faults: list[str] = []

@@ -133,7 +133,12 @@ class IoTransfer:
             return None
         return DeviceTensor.view_of(self._rt, self._own[step.slot], port.shape, port.dtype.np)
 
-    def input_view(self, port: Port) -> DeviceTensor | None:
+    def input_views(self, feeds: Iterable[Any]) -> list[DeviceTensor | None]:
+        """Views of the uploaded arrays among `feeds`, valid until the next run; None for other inputs."""
+        ports = zip(self._program.inputs, feeds, strict=True)
+        return [self._input_view(port) if isinstance(array, np.ndarray) else None for port, array in ports]
+
+    def _input_view(self, port: Port) -> DeviceTensor | None:
         """A tensor over the input's own buffer, which only uploads write; None if it is stored in another type."""
         step = self._uploads.get(port.host)
         if step is None or step.dtype is not port.dtype or 0 in port.shape:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from .... import knobs
@@ -45,6 +46,7 @@ MOST_FUNCTIONS = 150  # of one linked program, which one process compiles
 SHORT_S = 4.5e-3
 """Least seconds of runs that the calling thread does not execute: it may share a worker's core for milliseconds."""
 STILL_SHORT_S = 4 * SHORT_S  # as SHORT_S, for shapes that an existing megakernel serves
+_MOST_MEGAKERNELS = 4  # of one executable, for shapes whose steps become different functions
 MOST_LOCAL = 1 << 18  # bytes of a work-group's local memory, which is on the calling thread's stack
 
 
@@ -67,10 +69,10 @@ class MegakernelBuilder:
         self._polling = threading.Lock()
         self.is_over = self.is_idle = not self._steps
 
-    def forget_addresses(self) -> None:
-        """Drop the addresses of memory that programs no longer have."""
-        if self._megakernel is not None:
-            self._megakernel.forget_addresses()
+    @property
+    def built(self) -> BuiltMegakernel | None:
+        """The megakernel that `poll` has returned."""
+        return self._megakernel
 
     def serves(self, program: Program) -> bool:
         """Whether the steps of another shape become the same functions, executed in the same way."""
@@ -157,6 +159,53 @@ class MegakernelBuilder:
         label = f"steps of {self._program.name or 'the model'}"
         megakernel = BuiltMegakernel(self._rt, linked, self._function, self._stretches, self._constants, label)
         return megakernel if not self._stays or megakernel.add_host_thread(self._stay_us) else None
+
+
+class Megakernels:
+    """The megakernels of an executable: shapes with the same functions share one. builders: of them."""
+
+    def __init__(self, rt: Runtime, constants: Sequence[Any], may_build: bool) -> None:
+        """constants: the buffers of the program's weights. may_build: False for none."""
+        self._rt, self._constants, self._may_build = rt, constants, may_build
+        self.builders: list[MegakernelBuilder] = []
+        self._own: dict[BuiltMegakernel, BuiltMegakernel | None] | None = None  # of a replica, by the original
+
+    def make_replica(self) -> Megakernels:
+        """The same for a replica of the executable, on the calling thread alone."""
+        other = copy(self)
+        other._own = {}
+        return other
+
+    def find_builder(self, program: Program) -> MegakernelBuilder:
+        """The builder for `program`."""
+        found = next((b for b in self.builders if b.serves(program)), None)
+        if found is None:
+            # A megakernel has constant arguments; those of random launches change in each run.
+            builds = self._may_build and len(self.builders) < _MOST_MEGAKERNELS and not draws(program)
+            found = MegakernelBuilder(self._rt, program if builds else Program(program.name), self._constants)
+            if builds:
+                self.builders.append(found)
+        return found
+
+    def poll(self, builder: MegakernelBuilder) -> BuiltMegakernel | None:
+        """The builder's megakernel, once it is built."""
+        megakernel = builder.poll()
+        if megakernel is None or self._own is None:
+            return megakernel
+        if megakernel not in self._own:
+            self._own[megakernel] = megakernel.make_replica()
+        return self._own[megakernel]
+
+    def forget_addresses(self) -> None:
+        """Drop the addresses of memory that programs no longer have."""
+        built = [b.built for b in self.builders] if self._own is None else self._own.values()
+        for megakernel in built:
+            if megakernel is not None:
+                megakernel.forget_addresses()
+
+    def release(self) -> None:
+        """Drop all megakernels. Those of a replica's original stay."""
+        self.builders, self._own = [], None if self._own is None else {}
 
 
 def megakernel_parts(rt: Runtime, program: Program) -> Sequence[Part]:

@@ -8,18 +8,25 @@ slices took.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
+from ....cl.memory.device_tensor import DeviceTensor
 from ....cl.queue.launch_sequence import LaunchSequence
 from ....cl.queue.prepared_launch import PreparedLaunch
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop
+from ..run_trace import RunTrace
 from ..shape_instance import least_seconds
 from .queue_strategy import Queue
+from .strategy import Strategy
 
 SLICE_S = 0.7e-3
 LAUNCH_S = 1e-5
 """Least seconds of a launch."""
+FEW_CORES = 2
+ALONE_S = 2e-3
+"""Seconds on one core, with more cores than FEW_CORES, up to which concurrent runs get one core each."""
 _PACES = 1.0, 6.0
 
 
@@ -36,6 +43,25 @@ class DeviceShare(Protocol):
 
     def reserve_core(self, cores: int) -> AbstractContextManager[None]:
         """A block in which the calling thread may compute on one of the device's `cores` cores."""
+
+
+def run_with_share(
+    plain: Queue,
+    strategy: Strategy,
+    host_values: list[Any],
+    on_device: Mapping[int, DeviceTensor],
+    share: DeviceShare,
+) -> RunTrace:
+    """Run with a share of the device: one core for a megakernel on the host, else slices of the whole device."""
+    instance = plain.instance
+    cores = instance.rt.info.compute_units
+    is_on_host = instance.megakernel is not None and instance.megakernel.on_host_thread
+    if is_on_host and strategy is not plain and (cores <= FEW_CORES or instance.alone_s < ALONE_S):
+        with share.reserve_core(cores):
+            return strategy.run(host_values, on_device)
+    if instance.time_sliced is None:
+        instance.time_sliced = TimeSlicedQueue(plain, share)
+    return instance.time_sliced.run(host_values, on_device)
 
 
 class TimeSlicedQueue(Queue):
