@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ....errors import UnsupportedApiError
@@ -20,77 +19,46 @@ _PACKAGE = (
 _STREAM = "streams are not offered: every run waits until the device has finished"
 
 
-class _Unsupported:
-    """A class whose constructor raises UnsupportedApiError."""
+def _unsupported(name: str, why: str, about: str, *functions: str) -> Any:
+    """A class whose constructor and static `functions` raise UnsupportedApiError. about: for its docstring."""
 
-    _why = ""
+    def construct(*args: Any, **kwargs: Any) -> NoReturn:
+        raise UnsupportedApiError(f"{name}: {why}")
 
-    def __init_subclass__(cls, why: str) -> None:
-        cls._why = why
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise UnsupportedApiError(f"{type(self).__name__}: {self._why}")
-
-
-def _unsupported(why: str) -> Callable[..., NoReturn]:
-    """A static method that raises UnsupportedApiError."""
-
-    def raise_error(*args: Any, **kwargs: Any) -> NoReturn:
+    def call(*args: Any, **kwargs: Any) -> NoReturn:
         """Raise UnsupportedApiError."""
         raise UnsupportedApiError(why)
 
-    return staticmethod(raise_error)
+    members = {"__doc__": f"Unsupported: {about}.", "__module__": __name__, "__init__": construct}
+    return type(name, (), members | dict.fromkeys(functions, staticmethod(call)))
 
 
-class SparseTensor(_Unsupported, why=_SPARSE):
-    """Unsupported: a sparse tensor."""
-
-    sparse_coo_from_numpy = sparse_csr_from_numpy = blocksparse_from_numpy = _unsupported(_SPARSE)
-
-
-class LoraAdapter(_Unsupported, why=_LORA):
-    """Unsupported: weights of a LoRA adapter."""
-
-
-class AdapterFormat(_Unsupported, why=_LORA):
-    """Unsupported: the file of a LoraAdapter."""
-
-    read_adapter = _unsupported(_LORA)
-
-
-class ModelCompiler(_Unsupported, why=_CONTEXT):
-    """Unsupported: the compiler of EPContext models; `opalite.compile` writes bundles."""
-
-
-class OrtEpContextData(_Unsupported, why=_CONTEXT):
-    """Unsupported: a part of an EPContext model."""
-
-
-class OrtEpContextDataBuffer(_Unsupported, why=_CONTEXT):
-    """Unsupported: a part of an EPContext model."""
-
-
-class OrtExternalInitializerInfo(_Unsupported, why=_CONTEXT):
-    """Unsupported: the position of an initializer that ModelCompiler writes."""
-
-
-class ModelPackage(_Unsupported, why=_PACKAGE):
-    """Unsupported: a writable folder of variants of a model."""
-
-    open = compute_directory_hash = _unsupported(_PACKAGE)
-
-
-class ModelPackageContext(_Unsupported, why=_PACKAGE):
-    """Unsupported: a read-only ModelPackage."""
-
-
-class ModelPackageComponentContext(_Unsupported, why=_PACKAGE):
-    """Unsupported: the selected variant of a ModelPackage."""
-
-
-class ModelPackageOptions(_Unsupported, why=_PACKAGE):
-    """Unsupported: the options that select a variant of a ModelPackage."""
-
-
-class OrtSyncStream(_Unsupported, why=_STREAM):
-    """Unsupported: a queue of a device."""
+SparseTensor = _unsupported(
+    "SparseTensor",
+    _SPARSE,
+    "a sparse tensor",
+    "sparse_coo_from_numpy",
+    "sparse_csr_from_numpy",
+    "blocksparse_from_numpy",
+)
+LoraAdapter = _unsupported("LoraAdapter", _LORA, "weights of a LoRA adapter")
+AdapterFormat = _unsupported("AdapterFormat", _LORA, "the file of a LoraAdapter", "read_adapter")
+ModelCompiler = _unsupported(
+    "ModelCompiler", _CONTEXT, "the compiler of EPContext models; `opalite.compile` writes bundles"
+)
+OrtEpContextData = _unsupported("OrtEpContextData", _CONTEXT, "a part of an EPContext model")
+OrtEpContextDataBuffer = _unsupported("OrtEpContextDataBuffer", _CONTEXT, "a part of an EPContext model")
+OrtExternalInitializerInfo = _unsupported(
+    "OrtExternalInitializerInfo", _CONTEXT, "the position of an initializer that ModelCompiler writes"
+)
+ModelPackage = _unsupported(
+    "ModelPackage", _PACKAGE, "a writable folder of variants of a model", "open", "compute_directory_hash"
+)
+ModelPackageContext = _unsupported("ModelPackageContext", _PACKAGE, "a read-only ModelPackage")
+ModelPackageComponentContext = _unsupported(
+    "ModelPackageComponentContext", _PACKAGE, "the selected variant of a ModelPackage"
+)
+ModelPackageOptions = _unsupported(
+    "ModelPackageOptions", _PACKAGE, "the options that select a variant of a ModelPackage"
+)
+OrtSyncStream = _unsupported("OrtSyncStream", _STREAM, "a queue of a device")
