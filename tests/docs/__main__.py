@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -91,14 +92,16 @@ def run(command: Command, text: str, work: Path, seconds: float) -> tuple[int, s
     paths = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     environment = {**os.environ, "PATH": paths, "PYTHONPATH": f"{work / 'src'}{os.pathsep}{work}"}
     environment["OPALITE_CACHE_DIR"] = str(work.parent / "cache")
-    try:
-        done = subprocess.run(
-            text, shell=True, cwd=folder, env=environment, timeout=seconds, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as e:
-        return 124, str(e)
-    return done.returncode, done.stdout
+    with subprocess.Popen(
+        text, shell=True, cwd=folder, env=environment, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as process:  # fmt: skip
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as e:
+            os.killpg(process.pid, signal.SIGKILL)  # the shell's children too
+            return 124, str(e)
+    return process.returncode, output
 
 
 def main() -> int:
