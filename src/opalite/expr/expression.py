@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.dtype import DType
+from ..ir import Array, DType
 from .function_table import FUNCTIONS, Result, find_function
 
-Array = np.ndarray[Any, Any]
 Evaluator = Callable[[Sequence[Array], tuple[int, ...]], Array]
 """(operands, shape) -> value of an expression."""
 

@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.dtype import DType
-
-Array = np.ndarray[Any, Any]
+from ..ir import Array, DType
 
 
 class Result(Enum):

@@ -1,6 +1,7 @@
 """The intermediate representation: types, graph, patch, checker."""
 
 from .check_graph import check_graph
+from .constants.lazy_array import Array
 from .device.device_info import DeviceInfo
 from .dtype import DType
 from .graph import Graph, Node, Value
@@ -13,6 +14,7 @@ __all__ = [
     "HOST",
     "IMAGE",
     "OPENCL",
+    "Array",
     "DType",
     "DeviceInfo",
     "Graph",

@@ -5,11 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
-
-Array = np.ndarray[Any, Any]
+from .constants.lazy_array import Array
 
 
 @dataclass(frozen=True)

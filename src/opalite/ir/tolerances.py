@@ -7,14 +7,13 @@ benchmarks use this table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
+from .constants.lazy_array import Array
 from .dtype import DType
 from .precision import Precision
 
-Array = np.ndarray[Any, Any]
 Column = DType | Precision
 
 _F64, _F32, _F16, _BF16 = DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16

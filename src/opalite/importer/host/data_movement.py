@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ..proto.decode import Array
+from ...ir import Array
 from .numpy_ops import HostNode, Step, host_op, host_step
 
 

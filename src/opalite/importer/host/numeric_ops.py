@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ..proto.decode import Array
+from ...ir import Array
 from ..proto.graphdef import DOMAIN
 from .numpy_ops import HostNode, host_step
 

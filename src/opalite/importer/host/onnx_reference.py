@@ -12,8 +12,7 @@ import numpy as np
 import onnx
 
 from ...errors import ModelError, OpaliteError, UnsupportedOpError
-from ...ir.graph import Value
-from ...ir.tensor_type import TensorType
+from ...ir import TensorType, Value
 from ...ops.host import BY_PYTHON, HostOp, set_host_runner
 from ..proto.encode import make_proto
 from ..proto.graphdef import DOMAIN, NodeDef

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
+from ...ir import Array
 from ...ops.operator import normalize_axis
-from ..proto.decode import Array, elem_dtype
+from ..proto.decode import elem_dtype
 from .numpy_ops import HostNode, Step, host_op, host_step
 
 

@@ -16,8 +16,8 @@ import numpy as np
 import onnx
 
 from ...errors import InputError
-from ...ir.dtype import DType
-from ..proto.decode import Array, elem_dtype
+from ...ir import Array, DType
+from ..proto.decode import elem_dtype
 from ..proto.graphdef import DOMAIN
 from .numpy_ops import HostNode, Step, host_op
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError, ShapeError
-from ..proto.decode import Array
+from ...ir import Array
 from .numpy_ops import HostNode, Step, host_op, host_step
 from .regex import Pattern
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from ...ir import Array
 
 LOWEST = np.finfo(np.float32).min
 _LOWER_BEAMS = np.float32(-1e9)  # initial score of all beams but the first of a batch entry, so that beams differ

@@ -9,8 +9,7 @@ import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace_function import Sym, coord, where
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import DType, Value
 from ...ir.symbols import int_or_symbolic
 from ...ops.data_movement import Pad
 from ...ops.gather import GatherElements

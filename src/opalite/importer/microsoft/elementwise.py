@@ -8,8 +8,7 @@ import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace_function import Sym
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import DType, Value
 from ...ops.conv import ConvTranspose
 from ...ops.operator import normalize_axis
 from ..onnx.activation import gelu_tanh, swish_of

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from ...errors import ShapeError
 from ...expr.trace_function import Sym, coord, where
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import DType, TensorType, Value
 from ...ir.symbols import fixed
-from ...ir.tensor_type import TensorType
 from ...ops.gather import GatherElements
 from ...ops.pairwise_distance import PairwiseDistance
 from ...ops.reduce import ArgReduce

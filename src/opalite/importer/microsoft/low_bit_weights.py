@@ -7,13 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
+from ...ir import Array, DType, Value
 from ...ir.constants.lazy_array import LazyArray, reshaped
 from ...ir.constants.quantized_constant import QuantizedConstant
-from ...ir.dtype import DType
-from ...ir.graph import Value
 from ...ops.operator import normalize_axis
 from ..op_registry import onnx_op
-from ..proto.decode import Array
 from ..walk.node_context import NodeContext
 from .unfuse import MS
 

@@ -15,9 +15,8 @@ import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace_function import Sym, where
+from ...ir import Array, DType, Value
 from ...ir.constants.lazy_array import LazyArray, converted
-from ...ir.dtype import DType
-from ...ir.graph import Value
 from ...ops.expert_matmul import ExpertMatMul
 from ...ops.gather import GatherElements
 from ...ops.quantized_matmul import BITS
@@ -25,7 +24,6 @@ from ...ops.scatter import ScatterElements
 from ...ops.topk import TopK
 from ..onnx.activation import gelu_tanh, swish_of
 from ..op_registry import onnx_op
-from ..proto.decode import Array
 from ..walk.node_context import NodeContext, Result
 from .low_bit_weights import matrix_of, packed_codes, unpack_bits
 from .unfuse import MS

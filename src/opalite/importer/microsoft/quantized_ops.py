@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...expr.trace_function import Sym, where
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import DType, Value
 from ...ir.symbols import fixed
 from ...ops.affine_quantization import dequantized
 from ..onnx.activation import leaky_relu

@@ -6,8 +6,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...expr.trace_function import Sym, where
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import DType, Value
 from ..onnx.activation import softplus_of, swish_of
 from ..onnx.attention import linear_attention, rotate
 from ..onnx.conv import convolve_causally

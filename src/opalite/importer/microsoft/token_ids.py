@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 from ...errors import UnsupportedOpError
 from ...expr.trace_function import Sym, where
-from ...ir.dtype import DType
-from ...ir.graph import Value
-from ...ir.tensor_type import TensorType
+from ...ir import DType, TensorType, Value
 from ...ops.gather import GatherElements
 from ...ops.scatter import ScatterElements
 from ..op_registry import onnx_op

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace_function import Sym
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import DType, Value
 from ...ops.normalize import Normalize
 from ..onnx.activation import ACTIVATIONS, gelu_exact, gelu_tanh, register_activation, swish_of
 from ..onnx.conv import convolve, global_pool, pool, pool_

@@ -8,14 +8,12 @@ import numpy as np
 
 from ...errors import ModelError, ShapeError
 from ...expr.trace_function import Sym, coord, where
-from ...ir.dtype import DType
-from ...ir.graph import Value
-from ...ir.tensor_type import TensorType
+from ...ir import Array, DType, TensorType, Value
 from ...ops.gather import Gather
 from ..host.onnx_reference import NeedTask
 from ..op_registry import onnx_op
 from ..walk.node_context import NodeContext
-from .classifier_scores import ML, STRINGS_ON_HOST, Array, pick_strings, text_array
+from .classifier_scores import ML, STRINGS_ON_HOST, pick_strings, text_array
 
 _COMPARED = 64  # up to this many numeric keys are compared on the device; more are looked up by the host
 _SPAN, _GAPS = 4096, 16  # integer keys within this span, or up to this many times their count, become a table

@@ -11,14 +11,11 @@ from typing import Any
 import numpy as np
 
 from ...expr.trace_function import Sym, where
-from ...ir.dtype import DType
-from ...ir.graph import Value
-from ...ir.tensor_type import TensorType
+from ...ir import Array, DType, TensorType, Value
 from ...ops.gather import Gather
 from ...ops.reduce import ArgReduce
 from ..walk.node_context import NodeContext
 
-Array = np.ndarray[Any, Any]
 ML = "ai.onnx.ml"
 STRINGS_ON_HOST = "strings are the host's"
 TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")

@@ -8,14 +8,12 @@ import numpy as np
 
 from ...errors import ModelError, ShapeError
 from ...expr.trace_function import Sym, where
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import Array, DType, Value
 from ...ops.pairwise_distance import PairwiseCoupling, PairwiseDistance
 from ..op_registry import onnx_op
 from ..walk.node_context import NodeContext
 from .classifier_scores import (
     ML,
-    Array,
     argmax_column,
     as_rows,
     both_class_scores,

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError, UnsupportedOpError
+from ...ir import Array
 from ...ops.tree_ensemble import MISSING_IS_YES
 
-Array = np.ndarray[Any, Any]
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 _MEMBER = 6  # BRANCH_MEMBER in the standard's enumeration; other modes have their index in _MODES
 _EQUAL = 4

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import Array, DType, Value
 from ...ops.tree_ensemble import TreeEnsemble
 from ..op_registry import onnx_op
 from ..walk.node_context import NodeContext
@@ -25,7 +24,7 @@ from .classifier_scores import (
     post_transform,
     read_post_transform,
 )
-from .tree_arrays import Array, Trees, base_values, flat_trees, typed_trees
+from .tree_arrays import Trees, base_values, flat_trees, typed_trees
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")  # in the order of their numbers since version 5
 

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from ...expr.trace_function import Sym, coord, where
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import DType, Value
 from ...ops.reduce import ArgReduce
 from ..op_registry import onnx_op
 from ..walk.node_context import NodeContext

@@ -10,8 +10,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...expr.trace_function import Sym
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import DType, Value
 from ...ops.affine_quantization import dequantized, divided, quantized
 from ...ops.operator import normalize_axis
 from ..walk.node_context import NodeContext

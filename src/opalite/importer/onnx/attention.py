@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace_function import Sym, coord, where
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import DType, Value
 from ...ops.attention import Attention
 from ...ops.data_movement import Pad
 from ...ops.linear_attention import LinearAttention

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from ...errors import ShapeError, UnsupportedOpError
-from ...ir.dtype import DType
-from ...ir.graph import Value
-from ...ir.tensor_type import TensorType
+from ...ir import DType, TensorType, Value
 from ...ops.operator import broadcast_shape
 from ..host.onnx_reference import NeedTask
 from ..host.regex import Pattern

@@ -9,8 +9,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...expr.trace_function import Sym, coord
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import Array, DType, Value
 from ...ir.rng_seed import next_seed
 from ...ir.symbols import is_symbolic, is_symbolic_int
 from ...ops.random import Random
@@ -19,8 +18,6 @@ from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
 from ..walk.node_context import NodeContext
 from ..walk.shape_propagation import MOST_ELEMENTS
-
-Array = np.ndarray[Any, Any]
 
 MOST_NUMBERS = 1 << 31
 """Largest Range in elements: kernels index with 32 bits."""

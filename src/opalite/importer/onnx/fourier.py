@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...errors import ShapeError
-from ...ir.graph import Value
-from ...ir.tensor_type import TensorType
+from ...ir import Array, TensorType, Value
 from ...ops.operator import normalize_axis
 from ..op_registry import onnx_op
 from ..walk.node_context import NodeContext, Result
-
-Array = np.ndarray[Any, Any]
 
 LONGEST = 4096
 """Longest transform computed as a product; for longer ones the matrix is much larger than the signal."""

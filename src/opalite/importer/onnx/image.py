@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import DType, Value
 from ...ir.symbols import as_float, as_float32, int_or_symbolic, is_less, is_symbolic
 from ...ops.grid_sample import GridSample
 from ...ops.operator import normalize_axis

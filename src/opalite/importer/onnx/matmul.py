@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from ...errors import ModelError, ShapeError
 from ...expr.trace_function import Sym
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import DType, Value
 from ...ops.data_movement import Slice
 from ...ops.integer_conv_matmul import BYTES
 from ..op_registry import onnx_op

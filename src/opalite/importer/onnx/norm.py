@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from ...errors import ShapeError
 from ...expr.trace_function import Sym, where
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import DType, Value
 from ...ir.symbols import always_equal
 from ...ops.local_response import LocalResponseNorm
 from ...ops.normalize import Normalize

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from ...errors import UnsupportedOpError
 from ...expr.trace_function import Sym, where
+from ...ir import Array, DType, Value
 from ...ir.constants.lazy_array import converted
 from ...ir.constants.quantized_constant import SMALLEST, QuantizedConstant
-from ...ir.dtype import DType
-from ...ir.graph import Value
 from ...ops.affine_quantization import dequantized
 from ..microsoft.unfuse import channels_first, channels_last
 from ..op_registry import onnx_op
@@ -23,8 +21,6 @@ from .affine_quantization import broadcast_parameter, nonzero_zero_point, quanti
 from .cast import FLOAT8
 from .conv import integer_convolution
 from .matmul import by_row_or_column, integer_product
-
-Array = np.ndarray[Any, Any]
 
 _BITS = {DType.INT8: 8, DType.UINT8: 8, DType.INT4: 4, DType.UINT4: 4, DType.INT2: 2, DType.UINT2: 2}
 """Bit widths of integer types that stay quantised in products."""

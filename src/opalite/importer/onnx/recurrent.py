@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import DType, Value
 from ...ops.recurrent import Recurrent
 from ..op_registry import onnx_op
 from ..walk.node_context import NodeContext

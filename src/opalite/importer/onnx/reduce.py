@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from ...errors import ShapeError
 from ...expr.trace_function import Sym, where
-from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir import DType, Value
 from ...ir.symbols import int_or_symbolic
 from ...ops.gather import GatherElements
 from ...ops.operator import normalize_axis

@@ -12,8 +12,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from ...errors import OptionError
+from ...ir import Array
 from ...ir.model_edits import ModelEdits, argmax_name, max_name
-from .decode import Array, elem_dtype
+from .decode import elem_dtype
 from .graphdef import read_opsets
 
 _log = logging.getLogger(__name__)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
-from typing import Any
 
-import numpy as np
-
+from ...ir import Array
 from ...ir.constants.lazy_array import LazyArray
-
-Array = np.ndarray[Any, Any]
 
 
 class Constants(MutableMapping[str, Array]):

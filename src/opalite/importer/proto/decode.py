@@ -18,11 +18,10 @@ import onnx
 from onnx import numpy_helper
 
 from ...errors import ModelFormatError
+from ...ir import Array, DType
 from ...ir.constants.lazy_array import LARGE, LazyArray
 from ...ir.constants.model_file import FilePart, ModelFile
-from ...ir.dtype import DType
 
-Array = np.ndarray[Any, Any]
 SymbolicInt = int | str | None
 
 _PACKED = {"UINT4", "INT4", "FLOAT4E2M1", "UINT2", "INT2", "FLOAT6E2M3", "FLOAT6E3M2", "STRING"}

@@ -16,9 +16,10 @@ import numpy as np
 import onnx
 
 from ...errors import ModelFormatError, UnsupportedOpError
+from ...ir import Array
 from ...ir.constants.model_file import FilePart
 from .constants import Constants
-from .decode import Array, TensorReader, ValueInfo, decode_type
+from .decode import TensorReader, ValueInfo, decode_type
 
 DOMAIN = "opalite"
 """Domain of Opalite's internal operators."""

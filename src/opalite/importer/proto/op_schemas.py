@@ -10,11 +10,9 @@ from typing import Any
 from onnx import AttributeProto, checker, defs, helper, numpy_helper, shape_inference
 
 from ...errors import ShapeError, UnsupportedOpError
-from ...ir.dtype import DType
+from ...ir import DType, TensorType, Value
 from ...ir.feeds import dtype_name
-from ...ir.graph import Value
 from ...ir.symbols import fixed, hint_of, is_symbolic_int
-from ...ir.tensor_type import TensorType
 from .decode import decode_type, elem_code, elem_dtype, onnx_name
 from .encode import make_proto
 from .graphdef import Attr, AttrRef, NodeDef

@@ -21,11 +21,10 @@ import numpy as np
 from onnx import AttributeProto
 
 from ...errors import ModelFormatError
+from ...ir import Array
 from ...ir.constants.lazy_array import LazyArray
 from .constants import Constants
 from .graphdef import Attr, GraphDef, NodeDef
-
-Array = np.ndarray[Any, Any]
 
 BLOCKS = (16, 8)
 """Block sizes of onnxruntime, the more common one first."""

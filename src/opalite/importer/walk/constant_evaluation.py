@@ -10,12 +10,10 @@ from typing import Any, cast
 import numpy as np
 
 from ...errors import OpaliteError
-from ...ir.graph import Graph, Node, Value
+from ...ir import Array, Graph, Node, Value
 from ...ir.symbols import fixed, holds_symbols
 from ...ops.host import HostOp
 from .shape_propagation import to_array
-
-Array = np.ndarray[Any, Any]
 
 CHEAP_COST = 1e5
 """Cost limit (floating-point operations plus bytes) for computing a value on the host to save a segment."""

@@ -12,10 +12,9 @@ import numpy as np
 from ...errors import ShapeError
 from ...expr.expression import Expr
 from ...expr.trace_function import Sym, call, cast_expr, trace, trace_with_sizes
+from ...ir import Array, DType, Value
 from ...ir.constants.lazy_array import LazyArray, reshaped
 from ...ir.constants.quantized_constant import QuantizedConstant
-from ...ir.dtype import DType
-from ...ir.graph import Value
 from ...ir.symbols import always_equal, int_or_symbolic, is_symbolic
 from ...ops.data_movement import Concat, Pad, Reshape, Slice, Transpose
 from ...ops.elementwise import Elementwise
@@ -25,7 +24,7 @@ from ...ops.matmul import MatMul
 from ...ops.operator import Op, broadcast_shape, normalize_axis
 from ...ops.reduce import Reduce
 from ...ops.softmax import Softmax
-from .graph_builder import Array, GraphBuilder
+from .graph_builder import GraphBuilder
 
 MAX_OPERANDS = 8
 """Largest number of operands of one Elementwise: its kernel has one pointer argument for each."""

@@ -9,17 +9,14 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
+from ...ir import Array, DType, TensorType
 from ...ir.constants.lazy_array import LazyArray
-from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Origin, Value
 from ...ir.symbols import Trace, hint_of, holds_symbols, is_symbolic, is_symbolic_int
-from ...ir.tensor_type import TensorType
 from ...ops.host import HostOp
 from ...ops.operator import Op
 from .constant_evaluation import contents_from_sizes
 from .shape_propagation import MOST_ELEMENTS, evaluate, has_symbols, to_array
-
-Array = np.ndarray[Any, Any]
 
 FOLD_ALWAYS = 1 << 16
 """Results with up to this many elements are folded; larger ones only if at most twice the size of their inputs."""

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError, OpaliteError, ShapeError
+from ...ir import Array, Value
 from ...ir.feeds import dtype_of, is_tensor
-from ...ir.graph import Value
 from ...ir.symbols import with_plain_sizes
 from ..host.onnx_reference import NeedTask, emit_host
 from ..op_registry import Handler, find_handler
@@ -31,7 +31,6 @@ from .node_context import NeedValue, NodeContext, Trimmed
 from .segments import Stage
 from .symbolic_dims import InputSignature, as_array
 
-Array = np.ndarray[Any, Any]
 Results = Sequence[Value | Trimmed | None]
 Control = Callable[["GraphWalk", Item], None]
 """Importer of an operator with inner graphs (control_flow.py) or on sequences (static_sequences.py)."""

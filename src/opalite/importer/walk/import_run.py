@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ...ir import Array
 from ...ir.feeds import is_tensor
-from ..proto.decode import Array
 from .host_tasks import Runner, Task
 from .import_segment import select_segment
 from .model_importer import ModelImporter

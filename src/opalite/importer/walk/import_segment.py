@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError, OpaliteError
-from ...ir.dtype import DType
+from ...ir import Array, DType, Node, Value
 from ...ir.feeds import is_tensor
-from ...ir.graph import Node, Value
 from ...ir.growable_tensor import GrowableTensor
 from ...ir.symbols import is_symbolic_int
-from ..proto.decode import Array
 from .constant_evaluation import ancestors, is_cheap
 from .control_flow import find_control
 from .graph_walk import GraphWalk

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...ir import DType, TensorType
 from ...ir.constants.int8_rows import TAIL
-from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Value, new_value
 from ...ir.growable_tensor import GrowableTensor
 from ...ir.symbols import always_equal
-from ...ir.tensor_type import TensorType
 from ...ops.append import Append, DequantizeRows
 from ...ops.data_movement import Concat, Reshape, Slice
 from ...ops.gather import Gather

@@ -8,7 +8,7 @@ from threading import Lock, RLock
 from typing import Any
 
 from ... import knobs
-from ..proto.decode import Array
+from ...ir import Array
 from ..proto.functions import FunctionTable
 from ..proto.graphdef import GraphDef
 from .name_scopes import Item, make_item

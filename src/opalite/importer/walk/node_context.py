@@ -11,20 +11,17 @@ of rows depends on data is returned as `ctx.trimmed(padded, count)`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
-from onnx import AttributeProto
-
 from ...errors import ShapeError, UnsupportedOpError
-from ...ir.graph import Value
+from ...ir import Array, TensorType, Value
 from ...ir.symbols import int_or_symbolic
-from ...ir.tensor_type import TensorType
 from ...ops.operator import normalize_axis
 from ..host.onnx_reference import add_host, emit_host
-from ..proto.graphdef import Attr, NodeDef
+from ..proto.graphdef import NodeDef
 from .emitter import Emitter
-from .graph_builder import Array, CacheUpdate, GraphBuilder
+from .graph_builder import CacheUpdate, GraphBuilder
 
 _T = TypeVar("_T")
 _N = TypeVar("_N", bound=int | float | str)
@@ -199,14 +196,6 @@ class NodeContext(Emitter):
         """Emit the ONNX node as a HostOp; `types` are those of its named outputs."""
         return emit_host(self._builder, self._node, self.inputs, types, reason)
 
-    def host(self, version: int | None = None, **texts: str) -> list[Value | None]:
-        """Emit the ONNX node as a HostOp, or as a task between segments if its shapes depend on data.
-
-        version, texts: run this version of the operator, with string attributes that the node's version lacks.
-        """
-        added = {name: Attr(AttributeProto.STRING, text) for name, text in texts.items()}
-        node = self._node
-        if version is not None:
-            opsets = {**node.opsets, node.domain: version}
-            node = replace(node, version=version, opsets=opsets, attributes={**node.attributes, **added})
-        return emit_host(self._builder, node, self.inputs)
+    def host(self) -> list[Value | None]:
+        """Emit the ONNX node as a HostOp, or as a task between segments if its shapes depend on data."""
+        return emit_host(self._builder, self._node, self.inputs)

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ...ir.graph import Graph
+from ...ir import Array, Graph
 from ...ir.symbols import Numbers, compile_numbers, is_symbolic_int
 from ..proto.constants import Constants
-from ..proto.decode import Array
 from .constant_evaluation import evaluate_graph
 from .host_tasks import Task
 from .model_importer import ModelImporter

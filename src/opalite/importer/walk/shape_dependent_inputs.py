@@ -10,16 +10,12 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import Any
 
 import numpy as np
 
-from ...ir.graph import Graph, Node, Value
+from ...ir import Array, Graph, Node, TensorType, Value
 from ...ir.symbols import Rehinted, Substituted, Trace
-from ...ir.tensor_type import TensorType
 from .constant_evaluation import evaluate_nodes
-
-Array = np.ndarray[Any, Any]
 
 _KEPT = 16  # choices of sizes
 

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from ...expr.expression import Expr, In, Lit, Tmp
-from ...ir.dtype import DType
+from ...ir import Array, DType, TensorType
 from ...ir.symbols import SymbolicFloat, SymbolicInt, hint_of, is_less, is_symbolic, symbolic_max, symbolic_min
-from ...ir.tensor_type import TensorType
 from ...ops.cumulative import Cumulative
 from ...ops.data_movement import Concat, Pad, Reshape, Slice, Transpose
 from ...ops.elementwise import Elementwise
@@ -25,8 +24,6 @@ from ...ops.gather import Gather, GatherElements, GatherND
 from ...ops.operator import Op
 from ...ops.reduce import Reduce
 from ...ops.scatter import ScatterElements, ScatterND
-
-Array = np.ndarray[Any, Any]
 
 MOST_ELEMENTS = 256
 """Largest number of elements of a tensor that is evaluated symbolically."""

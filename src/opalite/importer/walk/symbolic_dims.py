@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...ir.dtype import DType
+from ...ir import Array, DType
 from ...ir.feeds import dtype_of, is_tensor
 from ...ir.growable_tensor import GrowableTensor
 from ...ir.symbols import Trace, hint_of
-
-Array = np.ndarray[Any, Any]
 
 RESERVED = "positions reserved"
 """Name of the size of growable memory, in messages."""

@@ -15,9 +15,9 @@ import numpy as np
 from onnx import AttributeProto
 
 from ...errors import ModelError, UnsupportedOpError
-from ...ir.dtype import DType
+from ...ir import Array, DType
 from ..host.token_search import BeamSearch, LogitsProcessors, MinStdRandom, NucleusSampler, log_softmax
-from ..proto.decode import Array, ValueInfo
+from ..proto.decode import ValueInfo
 from ..proto.graphdef import Attr, GraphDef, NodeDef
 from .host_tasks import ComputedTask, Runner, Values
 from .loop_body_tasks import Body

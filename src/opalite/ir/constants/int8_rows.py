@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from .lazy_array import Array
 
 TAIL = 4
 """Bytes of a scale."""

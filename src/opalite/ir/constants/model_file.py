@@ -18,9 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelFormatError
-from .lazy_array import LazyArray, mapped_part, page_empty
-
-Array = np.ndarray[Any, Any]
+from .lazy_array import Array, LazyArray, mapped_part, page_empty
 
 HASHED = 1 << 28
 """Largest file, in bytes, that is identified by its contents; a larger one by path, inode, size and times."""
