@@ -33,11 +33,11 @@ the host). TensorTypes as feeds import the model without data; ContentsNeededErr
 
 from .check_feeds import check_feeds
 from .onnx_file import Model, load_model
-from .op_registry import handled_ops
 from .proto.decode import ValueInfo
 from .walk.host_tasks import Runner, Task
 from .walk.import_run import ImportRun
 from .walk.model_importer import ModelImporter
+from .walk.node_context import handled_ops
 from .walk.segments import Segment
 from .walk.symbolic_dims import ContentsNeededError
 

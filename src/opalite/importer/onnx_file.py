@@ -16,7 +16,6 @@ from onnx import defs
 from ..errors import ModelError, ModelFileError, ModelFormatError, UnsupportedOpError
 from ..ir.constants.model_file import FilePart, ModelFile
 from ..ir.model_edits import ModelEdits, ModelMetadata
-from .op_registry import find_handler
 from .proto.apply_edits import edit_model, infer_outputs
 from .proto.decode import TensorReader, ValueInfo, file_kind
 from .proto.extract_weights import FileView, load_weights
@@ -27,6 +26,7 @@ from .proto.undo_nchwc import undo_nchwc
 from .walk.constant_evaluation import RANDOM_OPS
 from .walk.control_flow import find_control
 from .walk.model_importer import ModelImporter
+from .walk.node_context import find_handler
 
 _NO_VERSION = 2**63 - 1
 """Version of a model that declares none, as onnxruntime reports it."""

@@ -90,7 +90,7 @@ def test_helpers_in_the_same_file_count(tmp_path: Path) -> None:
 
 def test_own_kernels_operators_and_importers_are_no_others() -> None:
     code = (
-        "import opalite.kernels, opalite.importer.op_registry as r, opalite.importer.host.numpy_ops as n\n"
+        "import opalite.kernels, opalite.importer.walk.node_context as r, opalite.importer.host.numpy_ops as n\n"
         "r.load_handlers(); n._load()\n"
         "from opalite.ir import plugins\n"
         "print(len(plugins._listings), sum(1 for e in plugins._listings for _ in e()) > 200)\n"

@@ -16,8 +16,7 @@ from ...ops.gather import GatherElements
 from ..onnx.attention import Visibility, additive_mask, attend, attend_decomposed, extend_cache, rotate
 from ..onnx.index import write_rows
 from ..onnx.norm import normalize_trailing
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext, Result
+from ..walk.node_context import NodeContext, Result, onnx_op
 from .unfuse import MS, refuse
 
 

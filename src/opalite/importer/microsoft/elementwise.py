@@ -16,9 +16,8 @@ from ..onnx.affine_quantization import minus_zero_point
 from ..onnx.conv import plain_window
 from ..onnx.fourier import transform
 from ..onnx.shape import pad
-from ..op_registry import onnx_op
 from ..walk.emitter import positive_axes
-from ..walk.node_context import NodeContext, Result
+from ..walk.node_context import NodeContext, Result, onnx_op
 from .unfuse import MS, normalize_groups, refuse
 
 # Gates and activations

@@ -7,8 +7,7 @@ import math
 from ...errors import ShapeError
 from ...expr.trace_function import Sym, coord, where
 from ...ir import DType, Value
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, onnx_op
 from .unfuse import MS
 
 

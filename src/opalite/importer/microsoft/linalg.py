@@ -9,8 +9,7 @@ from ...ir.symbols import fixed
 from ...ops.gather import GatherElements
 from ...ops.pairwise_distance import PairwiseDistance
 from ...ops.reduce import ArgReduce
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, onnx_op
 from .unfuse import MS
 
 MOST_ROWS = 16

@@ -11,8 +11,7 @@ from ...ir import Array, DType, Value
 from ...ir.constants.lazy_array import LazyArray, reshaped
 from ...ir.constants.quantized_constant import QuantizedConstant
 from ...ops.operator import normalize_axis
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, onnx_op
 from .unfuse import MS
 
 _WIDTHS = {DType.INT4: 4, DType.UINT4: 4, DType.INT8: 8}

@@ -23,8 +23,7 @@ from ...ops.quantized_matmul import BITS
 from ...ops.scatter import ScatterElements
 from ...ops.topk import TopK
 from ..onnx.activation import gelu_tanh, swish_of
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext, Result
+from ..walk.node_context import NodeContext, Result, onnx_op
 from .low_bit_weights import matrix_of, packed_codes, unpack_bits
 from .unfuse import MS
 

@@ -17,9 +17,8 @@ from ..onnx.conv import pool
 from ..onnx.matmul import integer_product, scale_and_add
 from ..onnx.quantize import dynamic_quantize
 from ..onnx.recurrent import recurrent
-from ..op_registry import onnx_op
 from ..walk.emitter import positive_axes
-from ..walk.node_context import NodeContext, Result
+from ..walk.node_context import NodeContext, Result, onnx_op
 from .attention import attend_projection
 from .unfuse import MS, channels_first, channels_last, embed_and_normalize
 

@@ -11,8 +11,7 @@ from ..onnx.activation import softplus_of, swish_of
 from ..onnx.attention import linear_attention, rotate
 from ..onnx.conv import convolve_causally
 from ..onnx.norm import normalize_trailing
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext, Result
+from ..walk.node_context import NodeContext, Result, onnx_op
 from .unfuse import MS, refuse
 
 

@@ -9,8 +9,7 @@ from ...expr.trace_function import Sym, where
 from ...ir import DType, TensorType, Value
 from ...ops.gather import GatherElements
 from ...ops.scatter import ScatterElements
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext, Result
+from ..walk.node_context import NodeContext, Result, onnx_op
 from .unfuse import MS, refuse
 
 

@@ -15,9 +15,8 @@ from ..onnx.image import emit_resize, grid_sample
 from ..onnx.index import gather_nd, trilu
 from ..onnx.matmul import gemm
 from ..onnx.norm import layer_normalization, layer_statistics, normalize_trailing
-from ..op_registry import onnx_op
 from ..proto.undo_nchwc import FULL, NCHWC
-from ..walk.node_context import NodeContext, Result
+from ..walk.node_context import NodeContext, Result, onnx_op
 
 MS = "com.microsoft"
 

@@ -11,8 +11,7 @@ from ...expr.trace_function import Sym, coord, where
 from ...ir import Array, DType, TensorType, Value
 from ...ops.gather import Gather
 from ..host.onnx_reference import NeedTask
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, onnx_op
 from .classifier_scores import ML, STRINGS_ON_HOST, pick_strings, text_array
 
 _COMPARED = 64  # up to this many numeric keys are compared on the device; more are looked up by the host

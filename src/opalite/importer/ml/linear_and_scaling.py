@@ -10,8 +10,7 @@ from ...errors import ModelError, ShapeError
 from ...expr.trace_function import Sym, where
 from ...ir import Array, DType, Value
 from ...ops.pairwise_distance import PairwiseCoupling, PairwiseDistance
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, onnx_op
 from .classifier_scores import (
     ML,
     argmax_column,

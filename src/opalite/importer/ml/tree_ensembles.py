@@ -9,8 +9,7 @@ import numpy as np
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir import Array, DType, Value
 from ...ops.tree_ensemble import TreeEnsemble
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, onnx_op
 from .classifier_scores import (
     ML,
     TRANSFORMS,

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from ...expr.trace_function import Sym, coord, where
 from ...ir import DType, Value
 from ...ops.reduce import ArgReduce
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, onnx_op
 
 Activation = tuple[Callable[..., Sym], Mapping[str, float]]
 """A function of an operand and of parameters, and the parameters in order, with their defaults."""

@@ -13,9 +13,8 @@ from ...ops.attention import Attention
 from ...ops.data_movement import Pad
 from ...ops.linear_attention import LinearAttention
 from ...ops.operator import broadcast_shape
-from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
-from ..walk.node_context import NodeContext, Result
+from ..walk.node_context import NodeContext, Result, onnx_op
 
 LOWEST = -math.inf
 

@@ -7,9 +7,8 @@ from ...ir import DType, TensorType, Value
 from ...ops.operator import broadcast_shape
 from ..host.onnx_reference import NeedTask
 from ..host.regex import Pattern
-from ..op_registry import onnx_op
 from ..proto.decode import elem_code, elem_dtype
-from ..walk.node_context import NodeContext, Result
+from ..walk.node_context import NodeContext, Result, onnx_op
 
 _OLD_NAMES = {
     "FLOAT": DType.FLOAT32,

@@ -14,9 +14,8 @@ from ...ir.rng_seed import next_seed
 from ...ir.symbols import is_symbolic, is_symbolic_int
 from ...ops.random import Random
 from ...ops.reduce import ArgReduce
-from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, onnx_op
 from ..walk.shape_propagation import MOST_ELEMENTS
 
 MOST_NUMBERS = 1 << 31

@@ -16,8 +16,7 @@ from ...ops.conv import Conv, ConvTranspose, neutral_zeros
 from ...ops.grid_sample import GridSample
 from ...ops.integer_conv_matmul import BYTES, IntegerConv
 from ...ops.pool import Pool
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext, Result
+from ..walk.node_context import NodeContext, Result, onnx_op
 from .activation import swish_of
 from .affine_quantization import minus_zero_point, nonzero_zero_point
 

@@ -7,8 +7,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...ir import Array, TensorType, Value
 from ...ops.operator import normalize_axis
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext, Result
+from ..walk.node_context import NodeContext, Result, onnx_op
 
 LONGEST = 4096
 """Longest transform computed as a product; for longer ones the matrix is much larger than the signal."""

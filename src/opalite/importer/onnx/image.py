@@ -16,8 +16,7 @@ from ...ops.operator import normalize_axis
 from ...ops.resize import Resize
 from ...ops.resize_weights import NEAREST_UNSPECIFIED
 from ...ops.roi import RoiAlign, RoiPool
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, onnx_op
 
 EXACT = 1 << 24
 """float32 represents every integer up to this one."""

@@ -16,10 +16,9 @@ from ...ops.gather import GatherElements, GatherND
 from ...ops.nms import NonMaxSuppression
 from ...ops.operator import normalize_axis
 from ...ops.scatter import ScatterElements, ScatterND
-from ..op_registry import onnx_op
 from ..walk.emitter import default_element
 from ..walk.graph_builder import CacheUpdate
-from ..walk.node_context import NodeContext, Result, Trimmed
+from ..walk.node_context import NodeContext, Result, Trimmed, onnx_op
 
 # Reading
 

@@ -8,9 +8,8 @@ from ...errors import ShapeError
 from ...expr.trace_function import Sym, where
 from ...ir.graph import Value
 from ...ops.cumulative import Cumulative
-from ..op_registry import onnx_op
 from ..walk.emitter import MAX_OPERANDS
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, onnx_op
 
 _UNARY = {
     "Abs": "abs",

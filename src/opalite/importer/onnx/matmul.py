@@ -12,8 +12,7 @@ from ...expr.trace_function import Sym
 from ...ir import DType, Value
 from ...ops.data_movement import Slice
 from ...ops.integer_conv_matmul import BYTES
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, onnx_op
 from .affine_quantization import minus_zero_point, nonzero_zero_point
 
 

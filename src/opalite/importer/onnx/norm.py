@@ -11,9 +11,8 @@ from ...ir.symbols import always_equal
 from ...ops.local_response import LocalResponseNorm
 from ...ops.normalize import Normalize
 from ...ops.operator import normalize_axis
-from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
-from ..walk.node_context import NodeContext, Result
+from ..walk.node_context import NodeContext, Result, onnx_op
 from .conv import p_norm
 
 

@@ -14,9 +14,8 @@ from ...ir.constants.lazy_array import converted
 from ...ir.constants.quantized_constant import SMALLEST, QuantizedConstant
 from ...ops.affine_quantization import dequantized
 from ..microsoft.unfuse import channels_first, channels_last
-from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
-from ..walk.node_context import NodeContext, Result
+from ..walk.node_context import NodeContext, Result, onnx_op
 from .affine_quantization import broadcast_parameter, nonzero_zero_point, quantize, requantize
 from .cast import FLOAT8
 from .conv import integer_convolution

@@ -9,8 +9,7 @@ import numpy as np
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir import DType, Value
 from ...ops.recurrent import Recurrent
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, onnx_op
 from .activation import ACTIVATIONS
 
 _DEFAULTS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}

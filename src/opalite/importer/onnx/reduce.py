@@ -12,8 +12,7 @@ from ...ops.gather import GatherElements
 from ...ops.operator import normalize_axis
 from ...ops.reduce import ArgReduce, Reduce
 from ...ops.topk import TopK
-from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, onnx_op
 
 _KINDS = {
     "ReduceSum": "sum",

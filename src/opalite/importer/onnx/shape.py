@@ -13,9 +13,8 @@ from ...ir.graph import Value
 from ...ir.symbols import always_equal, is_symbolic, symbolic_max
 from ...ops.data_movement import Concat, Pad, Slice
 from ...ops.operator import normalize_axis
-from ..op_registry import onnx_op
 from ..walk.emitter import default_element
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, onnx_op
 
 END_BOUND = 2**31 - 1
 """Slice bounds from here on mean the end, for any size."""

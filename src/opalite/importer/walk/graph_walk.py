@@ -18,7 +18,6 @@ from ...ir import Array, Value
 from ...ir.feeds import dtype_of, is_tensor
 from ...ir.symbols import with_plain_sizes
 from ..host.onnx_reference import NeedTask, emit_host
-from ..op_registry import Handler, find_handler
 from ..proto.constants import Constants, held_by
 from ..proto.functions import expand_schema
 from ..proto.graphdef import DOMAIN, GraphDef, NodeDef
@@ -27,7 +26,7 @@ from .graph_builder import GraphBuilder
 from .host_tasks import STRING_OPERATORS, STRING_RESHAPES, NodeTask, PackTask, Task, TrimTask
 from .internal_ops import internal_node
 from .name_scopes import ROOT, Item, Scope, make_item
-from .node_context import NeedValue, NodeContext, Trimmed
+from .node_context import Handler, NeedValue, NodeContext, Trimmed, find_handler
 from .segments import Stage
 from .symbolic_dims import InputSignature, as_array
 

@@ -12,9 +12,8 @@ from ...ir.graph import Value
 from ...ops.data_movement import Concat, Slice
 from ...ops.operator import normalize_axis
 from ...ops.pairwise_distance import PairwiseDistance
-from ..op_registry import onnx_op
 from ..proto.graphdef import DOMAIN, Attr, NodeDef
-from .node_context import NodeContext
+from .node_context import NodeContext, onnx_op
 
 
 def internal_node(op_type: str, name: str, inputs: tuple[str, ...], output: str, attrs: Mapping[str, Any]) -> NodeDef:

@@ -1,4 +1,4 @@
-"""NodeContext: the view of an ONNX node for an importer function, with methods that emit canonical operators.
+"""NodeContext: the view of an ONNX node for an importer function, which `onnx_op` registers.
 
     @onnx_op("Relu")
     def relu(ctx: NodeContext) -> Value:
@@ -10,16 +10,21 @@ of rows depends on data is returned as `ctx.trimmed(padded, count)`.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir import Array, TensorType, Value
+from ...ir.plugins import watch
 from ...ir.symbols import int_or_symbolic
 from ...ops.operator import normalize_axis
 from ..host.onnx_reference import add_host, emit_host
-from ..proto.graphdef import NodeDef
+from ..proto.graphdef import NodeDef, plain_domain
 from .emitter import Emitter
 from .graph_builder import CacheUpdate, GraphBuilder
 
@@ -199,3 +204,49 @@ class NodeContext(Emitter):
     def host(self) -> list[Value | None]:
         """Emit the ONNX node as a HostOp, or as a task between segments if its shapes depend on data."""
         return emit_host(self._builder, self._node, self.inputs)
+
+
+# Registry
+
+Handler = Callable[[NodeContext], Value | Trimmed | Sequence[Value | Trimmed | None]]
+_H = TypeVar("_H", bound=Handler)
+
+_DOMAINS = ("onnx", "ml", "microsoft")  # folders of importer functions
+_HANDLERS: dict[tuple[str, str], dict[int, Handler]] = {}
+watch(lambda: [handler for versions in _HANDLERS.values() for handler in versions.values()])
+
+
+def onnx_op(*names: str, since: int = 1, domain: str = "") -> Callable[[_H], _H]:
+    """Decorate the function that imports operators of `domain` from opset `since` to the next registered one."""
+
+    def register(handler: _H) -> _H:
+        for name in names:
+            versions = _HANDLERS.setdefault((plain_domain(domain), name), {})
+            if since in versions:
+                raise ValueError(f"ONNX operator {name} since {since} is registered twice")
+            versions[since] = handler
+        return handler
+
+    return register
+
+
+def find_handler(op_type: str, domain: str, version: int) -> Handler | None:
+    """Find the newest importer function with `since` <= `version`; None if the operator has none."""
+    load_handlers()
+    versions = _HANDLERS.get((domain, op_type), {})
+    since = max((s for s in versions if s <= version), default=None)
+    return None if since is None else versions[since]
+
+
+def handled_ops() -> dict[tuple[str, str], list[int]]:
+    """List the importer functions: (domain, name) of each operator and the opset versions at which they start."""
+    load_handlers()
+    return {key: sorted(versions) for key, versions in _HANDLERS.items()}
+
+
+@cache
+def load_handlers() -> None:
+    """Import every operator module, so that its functions register themselves."""
+    for domain in _DOMAINS:
+        for module in sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parents[1] / domain)])):
+            importlib.import_module(f"..{domain}.{module}", __package__)

@@ -14,8 +14,8 @@ import pytest
 from opalite.importer.host import onnx_reference
 from opalite.importer.host.numpy_ops import is_native
 from opalite.importer.host.onnx_reference import REFERENCE_OPS, host_reason, run_host
-from opalite.importer.op_registry import find_handler
 from opalite.importer.walk.control_flow import CONTROL
+from opalite.importer.walk.node_context import find_handler
 from opalite.ops.host import BY_PYTHON
 
 DOCS = Path(__file__).parents[4] / "docs" / "placement.md"

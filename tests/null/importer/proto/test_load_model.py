@@ -19,7 +19,8 @@ from onnx.external_data_helper import convert_model_to_external_data
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from opalite.errors import ModelError, ModelFileError, ModelFormatError, ShapeError, UnsupportedOpError
-from opalite.importer import load_model, op_registry
+from opalite.importer import load_model
+from opalite.importer.walk import node_context
 
 from ....helpers.numpy_session import NumpySession
 from ....helpers.onnx_text import assert_same, by_onnxruntime, parse
@@ -481,8 +482,8 @@ def test_functions_that_call_themselves_are_refused() -> None:
 
 
 def test_schema_functions_are_expanded_when_nothing_imports_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    op_registry.load_handlers()
-    monkeypatch.delitem(op_registry._HANDLERS, ("", "ThresholdedRelu"))
+    node_context.load_handlers()
+    monkeypatch.delitem(node_context._HANDLERS, ("", "ThresholdedRelu"))
     model = parse("g (float[N, 3] x) => (float[N, 3] y) { y = ThresholdedRelu <alpha = 0.25> (x) }")
     x = f32(4, 3)
     session = NumpySession(model)

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from opalite.errors import ModelError, ShapeError, UnsupportedOpError
-from opalite.importer import ImportRun, load_model, op_registry
+from opalite.importer import ImportRun, load_model
 from opalite.importer.host.onnx_reference import run_host
-from opalite.importer.op_registry import find_handler, onnx_op
-from opalite.importer.walk import segments
+from opalite.importer.walk import node_context, segments
 from opalite.importer.walk.constant_evaluation import evaluate_graph
-from opalite.importer.walk.node_context import NodeContext, Trimmed
+from opalite.importer.walk.node_context import NodeContext, Trimmed, find_handler, onnx_op
 from opalite.ir import DType, TensorType, Value
 from opalite.ops.host import HostOp
 
@@ -45,9 +44,9 @@ class OnDevice:
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Registrations of a test end with it: keys of cached plans include registered code."""
-    op_registry.load_handlers()
-    handlers = {op: dict(versions) for op, versions in op_registry._HANDLERS.items()}
-    monkeypatch.setattr(op_registry, "_HANDLERS", handlers)
+    node_context.load_handlers()
+    handlers = {op: dict(versions) for op, versions in node_context._HANDLERS.items()}
+    monkeypatch.setattr(node_context, "_HANDLERS", handlers)
 
 
 RESHAPE = """
