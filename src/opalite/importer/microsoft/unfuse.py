@@ -14,7 +14,7 @@ from ..onnx.conv import convolve, global_pool, pool, pool_
 from ..onnx.image import emit_resize, grid_sample
 from ..onnx.index import gather_nd, trilu
 from ..onnx.matmul import gemm
-from ..onnx.norm import layer_normalization, layer_statistics, normalize_trailing
+from ..onnx.norm import inverse_rms, layer_normalization, layer_statistics, normalize_trailing
 from ..proto.undo_nchwc import FULL, NCHWC
 from ..walk.node_context import NodeContext, Result, onnx_op
 
@@ -174,42 +174,19 @@ def bias_softmax(ctx: NodeContext) -> Value:
 # Normalisation
 
 
-@onnx_op("SimplifiedLayerNormalization", domain=MS)
-@onnx_op("SimplifiedLayerNormalization")
-def simplified_layer_normalization(ctx: NodeContext) -> Result:
-    """Import SimplifiedLayerNormalization: RMS normalisation from `axis` on; 1 / rms is optional."""
-    x, epsilon = ctx.input(0), ctx.attr("epsilon", 1e-5)
-    axis = ctx.axis_of(len(x.shape), -1)
-    y = normalize_trailing(ctx, "rms", x, ctx.input(1), None, axis, epsilon)
-    return [y, _inverse_rms(ctx, x, axis, epsilon)] if ctx.uses_output(1) else y
-
-
-def _inverse_rms(ctx: NodeContext, x: Value, axis: int, epsilon: float) -> Value:
-    squares = ctx.elementwise(lambda v: v * v, ctx.cast(x, DType.FLOAT32))
-    mean = ctx.reduce(squares, "mean", range(axis, len(x.shape)))
-    return ctx.elementwise(lambda v: (v + epsilon).call("rsqrt"), mean)
-
-
-@onnx_op("SkipLayerNormalization", domain=MS)
+@onnx_op("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MS)
 def skip_layer_normalization(ctx: NodeContext) -> Result:
-    """Import SkipLayerNormalization: layer normalisation of input + skip + bias; the sum is output 3."""
-    total, epsilon = _sum_with_skip(ctx, ctx.get(4)), ctx.attr("epsilon", 1e-12)
+    """Import layer or (Simplified) RMS normalisation of input + skip + bias; the sum is output 3."""
+    kind = "rms" if "Simplified" in ctx.op_type else "layer"
+    total, epsilon = _sum_with_skip(ctx, ctx.get(3 if kind == "rms" else 4)), ctx.attr("epsilon", 1e-12)
     axis = len(total.shape) - 1
-    y = normalize_trailing(ctx, "layer", total, ctx.input(2), ctx.get(3), axis, epsilon)
-    if not (ctx.uses_output(1) or ctx.uses_output(2)):
-        return [y, None, None, total][: ctx.n_outputs]
-    statistics = layer_statistics(ctx, ctx.cast(total, DType.FLOAT32), axis, epsilon)
-    return [y, *statistics, total][: ctx.n_outputs]
-
-
-@onnx_op("SkipSimplifiedLayerNormalization", domain=MS)
-def skip_simplified_layer_normalization(ctx: NodeContext) -> Result:
-    """Import SkipSimplifiedLayerNormalization: RMS normalisation of input + skip + bias; the sum is output 3."""
-    total, epsilon = _sum_with_skip(ctx, ctx.get(3)), ctx.attr("epsilon", 1e-12)
-    axis = len(total.shape) - 1
-    y = normalize_trailing(ctx, "rms", total, ctx.input(2), None, axis, epsilon)
-    inverse = _inverse_rms(ctx, total, axis, epsilon) if ctx.uses_output(2) else None
-    return [y, None, inverse, total][: ctx.n_outputs]
+    y = normalize_trailing(ctx, kind, total, ctx.input(2), ctx.get(3) if kind == "layer" else None, axis, epsilon)
+    mean, inverse = None, None
+    if kind == "rms":
+        inverse = inverse_rms(ctx, total, axis, epsilon) if ctx.uses_output(2) else None
+    elif ctx.uses_output(1) or ctx.uses_output(2):
+        mean, inverse = layer_statistics(ctx, ctx.cast(total, DType.FLOAT32), axis, epsilon)
+    return [y, mean, inverse, total][: ctx.n_outputs]
 
 
 def _sum_with_skip(ctx: NodeContext, bias: Value | None) -> Value:

@@ -62,18 +62,16 @@ def flat_trees(attrs: Mapping[str, Any], kind: str, label: str) -> Trees:
     features = _ints(attrs, "nodes_featureids")
     if len(features) != count:
         raise ModelError(f"{label}: {count} nodes, but {len(features)} nodes_featureids")
-    return _checked(
+    nodes = _Nodes(
         _floats(attrs, "nodes_values", count),
         np.where(leaf, 0, features),
         np.where(leaf, 0, modes),
         missing if len(missing) else np.zeros(count, np.int64),
-        edges,
-        roots[np.argsort(roots, kind="stable")],
+        edges[0],
+        edges[1],
         leaves,
-        columns[order],
-        weights[order],
-        label,
     )
+    return _checked(nodes, roots[np.argsort(roots, kind="stable")], columns[order], weights[order], label)
 
 
 def typed_trees(attrs: Mapping[str, Any], label: str) -> Trees:
@@ -117,10 +115,7 @@ def typed_trees(attrs: Mapping[str, Any], label: str) -> Trees:
     )
     if (modes == _MEMBER).any():
         arrays = _expand_set_tests(arrays, modes, np.asarray(attrs.get("membership_values", ())), label)
-    return _checked(
-        arrays.limits, arrays.features, arrays.modes, arrays.missing, [arrays.yes, arrays.no], roots, arrays.leaves,
-        targets, weights, label,
-    )  # fmt: skip
+    return _checked(arrays, roots, targets, weights, label)
 
 
 @dataclass(frozen=True)
@@ -197,28 +192,16 @@ class _NodeIndex:
         return found
 
 
-def _checked(
-    limits: Array,
-    features: Array,
-    modes: Array,
-    missing: Array,
-    edges: Sequence[Array],
-    roots: Array,
-    leaves: Array,
-    columns: Array,
-    weights: Array,
-    label: str,
-) -> Trees:
-    if (features < 0).any():
-        raise ModelError(f"{label}: nodes_featureids holds the negative feature {features.min()}")
-    flags = modes | np.where(missing != 0, MISSING_IS_YES, 0)
-    nodes = np.stack([features, flags, *edges], 1).astype(np.int32)
-    depth = _depth(roots, *edges)
+def _checked(nodes: _Nodes, roots: Array, columns: Array, weights: Array, label: str) -> Trees:
+    if (nodes.features < 0).any():
+        raise ModelError(f"{label}: nodes_featureids holds the negative feature {nodes.features.min()}")
+    flags = nodes.modes | np.where(nodes.missing != 0, MISSING_IS_YES, 0)
+    depth = _depth(roots, nodes.yes, nodes.no)
     if depth is None:
         raise ModelError(f"{label}: a path through its nodes is circular")
-    return Trees(
-        limits, nodes, roots.astype(np.int32), leaves.astype(np.int32), columns.astype(np.int32), weights, depth
-    )
+    table = np.stack([nodes.features, flags, nodes.yes, nodes.no], 1)
+    table, roots, leaves, columns = (a.astype(np.int32) for a in (table, roots, nodes.leaves, columns))
+    return Trees(nodes.limits, table, roots, leaves, columns, weights, depth)
 
 
 def _depth(roots: Array, yes: Array, no: Array) -> int | None:

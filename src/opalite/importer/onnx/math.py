@@ -11,71 +11,26 @@ from ...ops.cumulative import Cumulative
 from ..walk.emitter import MAX_OPERANDS
 from ..walk.node_context import NodeContext, onnx_op
 
-_UNARY = {
-    "Abs": "abs",
-    "Neg": "neg",
-    "Exp": "exp",
-    "Log": "log",
-    "Sqrt": "sqrt",
-    "Reciprocal": "recip",
-    "Floor": "floor",
-    "Ceil": "ceil",
-    "Round": "rint",
-    "Sign": "sign",
-    "Erf": "erf",
-    "Sin": "sin",
-    "Cos": "cos",
-    "Tan": "tan",
-    "Asin": "asin",
-    "Acos": "acos",
-    "Atan": "atan",
-    "Sinh": "sinh",
-    "Cosh": "cosh",
-    "Tanh": "tanh",
-    "Asinh": "asinh",
-    "Acosh": "acosh",
-    "Atanh": "atanh",
-    "Sigmoid": "sigmoid",
-    "IsNaN": "isnan",
-    "Not": "not",
-    "BitwiseNot": "bitnot",
-}
-_BINARY = {
-    "Add": "add",
-    "Sub": "sub",
-    "Mul": "mul",
-    "Div": "div",
-    "And": "and",
-    "Or": "or",
-    "Xor": "xor",
-    "Equal": "eq",
-    "Less": "lt",
-    "LessOrEqual": "le",
-    "BitwiseAnd": "bitand",
-    "BitwiseOr": "bitor",
-    "BitwiseXor": "bitxor",
-}
+_NAMES = "Abs Neg Exp Log Sqrt Floor Ceil Sign Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Sigmoid"
+_UNARY = {name: name.lower() for name in (*_NAMES.split(), "IsNaN", "Not")}
+_UNARY |= {"BitwiseNot": "bitnot", "Reciprocal": "recip", "Round": "rint"}
+_BINARY = {name: name.lower() for name in ("Add", "Sub", "Mul", "Div", "And", "Or", "Xor")}
+_BINARY |= {"Equal": "eq", "Less": "lt", "LessOrEqual": "le"}
+_BINARY |= {"BitwiseAnd": "bitand", "BitwiseOr": "bitor", "BitwiseXor": "bitxor"}
 _INTEGER_STAYS = frozenset({"Floor", "Ceil", "Round"})
 
 
-def _register_unary(op_type: str, fn: str) -> None:
-    @onnx_op(op_type, since=1)
-    def convert(ctx: NodeContext) -> Value:
-        x = ctx.input(0)
-        return x if op_type in _INTEGER_STAYS and not x.dtype.is_float else ctx.unary(fn, x)
+@onnx_op(*_UNARY)
+def unary(ctx: NodeContext) -> Value:
+    """Import a function of each element."""
+    x = ctx.input(0)
+    return x if ctx.op_type in _INTEGER_STAYS and not x.dtype.is_float else ctx.unary(_UNARY[ctx.op_type], x)
 
 
-def _register_binary(op_type: str, fn: str) -> None:
-    @onnx_op(op_type, since=1)
-    def convert(ctx: NodeContext) -> Value:
-        a, b = operands(ctx)
-        return ctx.binary(fn, a, b)
-
-
-for _op_type, _fn in _UNARY.items():
-    _register_unary(_op_type, _fn)
-for _op_type, _fn in _BINARY.items():
-    _register_binary(_op_type, _fn)
+@onnx_op(*_BINARY)
+def binary(ctx: NodeContext) -> Value:
+    """Import a function of two broadcast operands."""
+    return ctx.binary(_BINARY[ctx.op_type], *operands(ctx))
 
 
 def operands(ctx: NodeContext) -> tuple[Value, Value]:
@@ -92,16 +47,11 @@ def operands(ctx: NodeContext) -> tuple[Value, Value]:
 
 
 @onnx_op("Greater")
-def greater(ctx: NodeContext) -> Value:
-    """Import Greater: a > b."""
-    a, b = operands(ctx)
-    return ctx.binary("lt", b, a)
-
-
 @onnx_op("GreaterOrEqual", since=12)
-def greater_or_equal(ctx: NodeContext) -> Value:
-    """Import GreaterOrEqual: a >= b."""
-    return ctx.binary("le", ctx.input(1), ctx.input(0))
+def greater(ctx: NodeContext) -> Value:
+    """Import Greater and GreaterOrEqual: a > b or a >= b."""
+    a, b = operands(ctx)
+    return ctx.binary("lt" if ctx.op_type == "Greater" else "le", b, a)
 
 
 @onnx_op("Sum", "Max", "Min")

@@ -148,12 +148,21 @@ def layer_statistics(ctx: NodeContext, x: Value, axis: int, epsilon: float) -> t
 
 
 @onnx_op("RMSNormalization", since=23)
-def rms_normalization(ctx: NodeContext) -> Value:
-    """Import RMSNormalization: x / sqrt(mean(x^2) + epsilon) over the axes from `axis` on, times scale."""
-    x = ctx.input(0)
+@onnx_op("SimplifiedLayerNormalization")
+@onnx_op("SimplifiedLayerNormalization", domain="com.microsoft")
+def rms_normalization(ctx: NodeContext) -> Result:
+    """Import RMS normalisation: x / sqrt(mean(x^2) + epsilon) from `axis` on, times scale; 1 / rms is optional."""
+    x, epsilon = ctx.input(0), ctx.attr("epsilon", 1e-5)
     axis = ctx.axis_of(len(x.shape), -1)
-    epsilon = ctx.attr("epsilon", 1e-5)
-    return normalize_trailing(ctx, "rms", x, ctx.input(1), None, axis, epsilon)
+    y = normalize_trailing(ctx, "rms", x, ctx.input(1), None, axis, epsilon)
+    return [y, inverse_rms(ctx, x, axis, epsilon)] if ctx.uses_output(1) else y
+
+
+def inverse_rms(ctx: NodeContext, x: Value, axis: int, epsilon: float) -> Value:
+    """Return 1 / sqrt(mean(x^2) + epsilon) over the axes from `axis` on, dimensions kept, in float32."""
+    squares = ctx.elementwise(lambda v: v * v, ctx.cast(x, DType.FLOAT32))
+    mean = ctx.reduce(squares, "mean", range(axis, len(x.shape)))
+    return ctx.elementwise(lambda v: (v + epsilon).call("rsqrt"), mean)
 
 
 @onnx_op("LpNormalization", since=1)

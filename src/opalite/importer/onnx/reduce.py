@@ -14,37 +14,18 @@ from ...ops.reduce import ArgReduce, Reduce
 from ...ops.topk import TopK
 from ..walk.node_context import NodeContext, onnx_op
 
-_KINDS = {
-    "ReduceSum": "sum",
-    "ReduceMean": "mean",
-    "ReduceMax": "max",
-    "ReduceMin": "min",
-    "ReduceProd": "prod",
-    "ReduceL1": "l1",
-    "ReduceL2": "l2",
-    "ReduceSumSquare": "sumsq",
-    "ReduceLogSum": "logsum",
-    "ReduceLogSumExp": "logsumexp",
-}
+_NAMES = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp")
+_KINDS = {f"Reduce{name}": name.lower() for name in _NAMES} | {"ReduceSumSquare": "sumsq"}
 _BY_ELEMENT = {"l1": "abs", "l2": "abs", "sumsq": "square", "logsum": "log"}
 """Function applied to each element by a reduction over no axes, if it is not the identity."""
 
 _REAL_KINDS = frozenset({"l2", "logsum", "logsumexp"})
 
 
-def _register(op_type: str, kind: str) -> None:
-    @onnx_op(op_type, since=1)
-    def convert(ctx: NodeContext) -> Value:
-        return _reduce(ctx, kind, input_since=13 if op_type == "ReduceSum" else 18)
-
-
-for _op_type, _kind in _KINDS.items():
-    _register(_op_type, _kind)
-
-
-def _reduce(ctx: NodeContext, kind: str, input_since: int) -> Value:
-    """Emit a reduction; axes are an attribute before `input_since`; no axes mean all unless noop_with_empty_axes."""
-    x = ctx.input(0)
+@onnx_op(*_KINDS)
+def reduce(ctx: NodeContext) -> Value:
+    """Import a reduction; axes are an input since opset 13 or 18; no axes mean all unless noop_with_empty_axes."""
+    x, kind, input_since = ctx.input(0), _KINDS[ctx.op_type], 13 if ctx.op_type == "ReduceSum" else 18
     axes = ctx.ints_of("axes", 1, input_since)
     if not axes:
         if ctx.version >= input_since and ctx.flag("noop_with_empty_axes"):
