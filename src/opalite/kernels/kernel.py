@@ -10,7 +10,6 @@ import difflib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from ..cost import share_of_peak
@@ -21,8 +20,6 @@ from ..ir.plugins import watch
 from ..ops.operator import Cost, all_ops
 from .launch import Grid, Launch
 from .launch_workgroups import group_refusal
-
-_FOLDER = Path(__file__).parent
 
 Params = Mapping[str, Any]
 Space = Mapping[str, tuple[Any, ...]]
@@ -64,14 +61,15 @@ class Problem:
 class Kernel:
     """One implementation of one canonical operator. Stateless; `register` makes the only instance.
 
-    problem: class of the `p` that methods take; `kernel.problem(node, device)` makes one. space: parameter name ->
-    legal values; the first combination that `illegal` accepts is the untuned default, so good general values come
-    first. tier: "optimized" for a node's shapes and window, or "generic", a few programs that serve any model
-    (docs/tiers.md). A plan uses one tier. A node without a generic kernel runs on the host or by an optimized kernel.
-    half_sums: whether precision fp16_fast may define ACC as half. Products and windows allow it, since their sums lose
-    few digits. Long sums and exponentials stay in float. images_only: whether all bindings use images. rank: order
-    among kernels of one operator whose estimates are equal; the lowest wins. name: the class's name, shown in reports.
-    source: the `.cl` file, by default that of the base class, else the one beside the declaration.
+    problem: class of the `p` that methods take; `kernel.problem(node, device)` makes one. source: the `.cl` file, by
+    default that of the base class, else the one beside the declaration. space: parameter name -> legal values; the
+    first combination that `illegal` accepts is the untuned default, so good general values come first. untuned:
+    parameters on CPUs, and on other devices. half_sums: whether precision fp16_fast may define ACC as half. Products
+    and windows allow it, since their sums lose few digits. Long sums and exponentials stay in float. tier: "optimized"
+    for a node's shapes and window, or "generic", a few programs that serve any model (docs/tiers.md). A plan uses one
+    tier. A node without a generic kernel runs on the host or by an optimized kernel. images_only: whether all bindings
+    use images. rank: order among kernels of one operator whose estimates are equal; the lowest wins. name: the class's
+    name, shown in reports.
     """
 
     name: ClassVar[str]
@@ -79,6 +77,7 @@ class Kernel:
     problem: ClassVar[type[Problem]] = Problem
     source: ClassVar[str]
     space: ClassVar[Space] = {}
+    untuned: ClassVar[tuple[Params, Params] | None] = None
     half_sums: ClassVar[bool] = False
     tier: ClassVar[Tier] = "optimized"
     images_only: ClassVar[bool] = False
@@ -86,9 +85,6 @@ class Kernel:
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__
-        module = cls.__module__.removeprefix(f"{__package__}.").replace(".", "/")
-        if not hasattr(cls, "source") and (_FOLDER / f"{module}.cl").is_file():
-            cls.source = f"{module}.cl"
 
     def refuse(self, p: Any) -> str | None:
         """The reason why this kernel cannot compute the node on the device, or None. Layouts are not known yet."""
@@ -114,7 +110,9 @@ class Kernel:
         return None
 
     def defaults(self, p: Any) -> Params:
-        """Untuned parameters: the first legal point of the space. Override if a heuristic knows better."""
+        """Untuned parameters: `untuned`, else the first legal point. Override if a heuristic knows better."""
+        if self.untuned is not None:
+            return self.untuned[0 if p.device.is_cpu else 1]
         for point in self.points(p):
             return point
         raise ValueError(f"kernel {self.name} has no legal parameters for {p.node.label}")
@@ -162,6 +160,8 @@ def register(cls: _K) -> _K:
     """Class decorator: make the kernel a candidate for its operator. ValueError for an unknown one."""
     if cls.op not in all_ops():
         raise ValueError(f"kernel {cls.__name__} computes {cls.op!r}, not a canonical operator; {_names(cls.op)}")
+    if not hasattr(cls, "source"):
+        cls.source = cls.__module__.removeprefix(f"{__package__}.").replace(".", "/") + ".cl"
     known = _KERNELS.setdefault(cls.op, [])
     if any(k.name == cls.__name__ for k in known):
         raise ValueError(f"kernel {cls.__name__} is registered twice")

@@ -7,7 +7,7 @@ computed in float. bool is int 0 or 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...expr.expression import Expr, In, Instr, Lit, Ref, Tmp
 from ...expr.function_table import FUNCTIONS, Form, Function, How, Result, Wrapped
@@ -69,29 +69,23 @@ def _literals(expr: Expr) -> list[Lit]:
     return [a for i in expr.instrs for a in i.args if isinstance(a, Lit)]
 
 
+@dataclass
 class _Emitter:
     """Collects the statements of one expression at one width."""
 
-    def __init__(
-        self,
-        expr: Expr,
-        width: int,
-        operands: Sequence[str],
-        device: DeviceInfo,
-        coord: Coord | None,
-        stored: DType | None,
-        reciprocals: frozenset[int],
-    ) -> None:
-        self.expr = expr
-        self.width = width
-        self.operands = operands
-        self.device = device
-        self.cpu = device.on_host
-        self.short = stored is DType.FLOAT16 and not device.on_host
-        self.coord = coord
-        self.reciprocals = reciprocals
-        self.statements: list[str] = []
-        self.helpers: dict[str, str] = {}
+    expr: Expr
+    width: int
+    operands: Sequence[str]
+    device: DeviceInfo
+    coord: Coord | None
+    stored: DType | None
+    reciprocals: frozenset[int]
+    statements: list[str] = field(default_factory=list)
+    helpers: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.cpu = self.device.on_host
+        self.short = self.stored is DType.FLOAT16 and not self.cpu
 
     def vec(self, ref: Ref | DType) -> Vec:
         """Compute type of a reference or element type."""

@@ -40,11 +40,7 @@ def _exp(t: Vec) -> str:
     """2^n * e^r with |r| <= ln(2)/2; error below 2 ulp; results below the least normal number are zero."""
     i = t.of("int")
     p = _polynomial("r", t, (1.9875691e-4, 1.3981999e-3, 8.333452e-3, 4.1665796e-2, 1.6666666e-1, 0.5))
-    return _function(
-        "exp",
-        t,
-        f"{t} x",
-        f"""
+    text = f"""
 const {t} m = fma(x, {t.literal(1.44269504)}, {t.literal(12582912.0)});
 const {t} n = m - {t.literal(12582912.0)};
 const {t} r = fma(n, {t.literal(2.12194440e-4)}, fma(n, {t.literal(-0.693359375)}, x));
@@ -52,8 +48,8 @@ const {t} p = fma({p}, r * r, r) + {t.literal(1.0)};
 const {t} y = {t.reinterpret(f"{i.unsigned.reinterpret('p')} + ({i.unsigned.reinterpret('m')} << 23)")};
 const {t} low = x >= {t.literal(-87.33654)} ? y : {t.literal(0.0)};
 return x <= {t.literal(88.72283)} ? low : x + {t.literal(float("inf"))};
-""",
-    )
+"""
+    return _function("exp", t, f"{t} x", text)
 
 
 def _odd_rational(name: str, limit: float, p: tuple[float, ...], q: tuple[float, ...]) -> Writer:
@@ -64,16 +60,12 @@ def _odd_rational(name: str, limit: float, p: tuple[float, ...], q: tuple[float,
 
     def write(t: Vec) -> str:
         one = t.literal(1.0)
-        return _function(
-            name,
-            t,
-            f"{t} x",
-            f"""
+        text = f"""
 const {t} s = x * x;
 const {t} y = x * {_polynomial("s", t, p)} / {_polynomial("s", t, q)};
 return ((fabs(x) >= {t.literal(limit)}) | (fabs(y) > {one})) ? copysign({one}, x) : y;
-""",
-        )
+"""
+        return _function(name, t, f"{t} x", text)
 
     return write
 
@@ -107,11 +99,7 @@ def _circular(name: str, quarter: int) -> Writer:
         even = _polynomial("z", t, (2.4433157e-5, -1.3887316e-3, 4.1666646e-2))
         turns = f"{i.reinterpret('m')} + {i.literal(quarter)}"
         negative = f"({turns}) & {i.literal(2)}"
-        return _function(
-            name,
-            t,
-            f"{t} x",
-            f"""
+        text = f"""
 const {t.mask} large = fabs(x) > {t.literal(8192.0)};
 if ({"large" if t.width == 1 else "any(large)"}) {{
     {t} y;
@@ -127,8 +115,8 @@ const {t} s = fma(r * z, {odd}, r);
 const {t} c = fma(z * z, {even}, {one} - {t.literal(0.5)} * z);
 const {t} y = (({turns}) & {i.literal(1)}) != {i.literal(0)} ? c : s;
 return ({negative}) != {i.literal(0)} ? -y : y;
-""",
-        )
+"""
+        return _function(name, t, f"{t} x", text)
 
     return write
 
@@ -144,11 +132,7 @@ def _fmod_float(t: Vec) -> str:
     u = t.unsigned
     leading = t.reinterpret(f"({u.reinterpret('p')} + {u.literal(8)}) & {u.literal(-16)}")
     left = "fabs(r) >= d"
-    return _function(
-        "fmod",
-        t,
-        f"{t} a, {t} b",
-        f"""
+    text = f"""
 const {t} d = fabs(b);
 {t} r = a;
 for (int k = 0; k < {rounds} && {left if t.width == 1 else f"any({left})"}; ++k) {{
@@ -159,8 +143,8 @@ for (int k = 0; k < {rounds} && {left if t.width == 1 else f"any({left})"}; ++k)
 const {t} near = copysign(r, a) == r ? r : r + copysign(d, a);
 const {t} y = near == {zero} ? copysign({zero}, a) : near;
 return (fabs(a) < {inf}) & (d > {zero}) ? y : {nan};
-""",
-    )
+"""
+    return _function("fmod", t, f"{t} a, {t} b", text)
 
 
 # Chebyshev fits: log2(1 + f) / f for 1 + f in [sqrt(1/2), sqrt(2)], 2e-11; 2^r for |r| <= 1/2, 3e-9.
@@ -199,11 +183,7 @@ def _pow_float(t: Vec) -> str:
     i, d, n = t.of("int"), t.of("double"), t.of("long")
     zero, one, inf = t.literal(0.0), t.literal(1.0), t.literal(float("inf"))
     magic = d.literal(6755399441055744.0)  # 1.5 * 2^52: the sum's low bits are the integer
-    return _function(
-        "pow",
-        t,
-        f"{t} a, {t} b",
-        f"""
+    text = f"""
 const {t} x = fabs(a);
 const {t.mask} tiny = x < {t.literal(2.0**-126)};
 const {i} bits = {i.reinterpret(f"tiny ? x * {t.literal(2.0**24)} : x")};
@@ -234,8 +214,8 @@ if ({"odd" if t.width == 1 else "any(odd)"}) {{
     y = (a == {one}) | (b == {zero}) | ((x == {one}) & (fabs(b) == {inf})) ? {one} : y;
 }}
 return y;
-""",
-    )
+"""
+    return _function("pow", t, f"{t} a, {t} b", text)
 
 
 def _pow_lanes(t: Vec) -> str:
@@ -271,16 +251,12 @@ static inline {t} rint_{t}({t} x) {{
 
 def _div_by(t: Vec) -> str:
     """a / b by 1 / b, which compilers hoist out of loops, and one Markstein correction."""
-    return _function(
-        "div_by",
-        t,
-        f"{t} a, {t} b",
-        f"""
+    text = f"""
 const {t} r = {t.literal(1.0)} / b;
 const {t} q = a * r;
 return fabs(q) < {t.literal(1e30)} ? fma(fma(-q, b, a), r, q) : q;
-""",
-    )
+"""
+    return _function("div_by", t, f"{t} a, {t} b", text)
 
 
 def _sign(t: Vec) -> str:
@@ -301,25 +277,17 @@ def _mod_float(t: Vec) -> str:
     """`r`, C's remainder by b, adjusted to the sign of the divisor."""
     zero = t.literal(0)
     differ = f"((r < {zero}) != (b < {zero}))"
-    return _function(
-        "mod",
-        t,
-        f"{t} r, {t} b",
-        f"""
+    text = f"""
 const {t} moved = {differ} ? r + b : r;
 return r == {zero} ? copysign({zero}, b) : moved;
-""",
-    )
+"""
+    return _function("mod", t, f"{t} r, {t} b", text)
 
 
 def _round_half(t: Vec) -> str:
     """The nearest value of half: ten fraction bits, steps of 2^-24 below 2^-14, infinity from 65520 on."""
     u = t.unsigned
-    return _function(
-        "round_half",
-        t,
-        f"{t} x",
-        f"""
+    text = f"""
 const {u} b = {u.reinterpret("x")};
 const {t} fine = {t.reinterpret(f"(b + {u.literal(0xFFF)} + ((b >> 13) & {u.literal(1)})) & {u.literal(0xFFFFE000)}")};
 const {t} a = fabs(x);
@@ -327,26 +295,21 @@ const {t} tiny = copysign((a + {t.literal(0.5)}) - {t.literal(0.5)}, x);
 const {t} y = a < {t.literal(2.0**-14)} ? tiny : fine;
 const {t} high = a < {t.literal(65520.0)} ? y : copysign({t.literal(float("inf"))}, x);
 return x == x ? high : x;
-""",
-    )
+"""
+    return _function("round_half", t, f"{t} x", text)
 
 
 def _bf16_bits(t: Vec) -> str:
     """The upper half of a float, rounded to nearest even; NaN kept quiet."""
     u, out = t.unsigned, t.of("ushort")
     rounded = f"(b + {u.literal(0x7FFF)} + ((b >> 16) & {u.literal(1)})) >> 16"
-    return _function(
-        "bf16_bits",
-        t,
-        f"{t} x",
-        f"""
+    text = f"""
 const {u} b = {u.reinterpret("x")};
 const {u} quiet = (b >> 16) | {u.literal(0x40)};
 const {u} bits = x == x ? {rounded} : quiet;
 return {out.convert("bits")};
-""",
-        out,
-    )
+"""
+    return _function("bf16_bits", t, f"{t} x", text, out)
 
 
 # -- Integers --------------------------------------------------------------------------------------------------
@@ -411,11 +374,7 @@ def _pow_int(t: Vec) -> str:
 
     unit = f"a == {one}" if t.is_unsigned else f"(a == {one}) | (a == {t.literal(-1)})"
     more = f"n != {n.literal(0)}"
-    return _function(
-        "pow",
-        t,
-        f"{t} a, {e} e",
-        f"""
+    text = f"""
 const {t.mask} gone = {mask(f"e < {e.literal(0)}")} & !({unit});
 {t} y = {one};
 {t} s = a;
@@ -424,8 +383,8 @@ for ({n} n = abs(e); {more if t.width == 1 else f"any({more})"}; n >>= 1) {{
     s = {wrapped(t, "*", "s", "s")};
 }}
 return {t.choose("gone", zero, "y")};
-""",
-    )
+"""
+    return _function("pow", t, f"{t} a, {e} e", text)
 
 
 _POWERS: dict[str, Writer] = {"float": _pow_float, "double": _pow_lanes}

@@ -21,6 +21,7 @@ from .pack_filters import ConvProblem, bias_weight
 class ChannelwisePacked(Kernel):
     """Windows over single channels; a work-item owns TW columns of one block."""
 
+    source = "conv/per_channel_window.cl"
     problem = WindowProblem
     space = {"TW": (7, 8, 1, 2, 3, 4, 5, 6, 10, 14)}
 

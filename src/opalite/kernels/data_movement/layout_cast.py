@@ -51,15 +51,13 @@ class PlaceCastStream(_Cast):
 
     source = "data_movement/dtype_cast.cl"
     space = {"VEC": (16, 8, 4, 2, 1), "EACH": (16, 8, 4, 2, 1)}
+    untuned = {"VEC": 16, "EACH": 16}, {"VEC": 4, "EACH": 1}
 
     def refuse(self, p: Problem) -> str | None:
         x = p.node.x.type.layout
         if not (x.is_row_major or x.is_packed) or x != p.node.y.type.layout:
             return "the layout changes"
         return super().refuse(p)
-
-    def defaults(self, p: Problem) -> Params:
-        return {"VEC": 16, "EACH": 16} if p.device.is_cpu else {"VEC": 4, "EACH": 1}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
@@ -76,15 +74,13 @@ class PlaceCastBlocks(_Cast):
 
     source = "data_movement/layout_cast_blocks.cl"
     space = {"TILED": (True, False), "EACH": (256, 64, 1024, 1)}
+    untuned = {"TILED": True, "EACH": 256}, {"TILED": False, "EACH": 1}
 
     def refuse(self, p: Problem) -> str | None:
         x, y = p.node.x.type.layout, p.node.y.type.layout
         if not ((x.is_row_major and y.is_packed) or (x.is_packed and y.is_row_major)):
             return "not between a row-major and a channel-packed buffer"
         return super().refuse(p)
-
-    def defaults(self, p: Problem) -> Params:
-        return {"TILED": True, "EACH": 256} if p.device.is_cpu else {"TILED": False, "EACH": 1}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node

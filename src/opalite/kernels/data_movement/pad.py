@@ -24,6 +24,7 @@ class PadRows(Kernel):
 
     op = "Pad"
     space = {"VEC": (16, 8, 4, 1), "EACH": (256, 64, 1024, 1)}
+    untuned = {"VEC": 16, "EACH": 256}, {"VEC": 1, "EACH": 1}
 
     def refuse(self, p: Problem) -> str | None:
         axes = len(merged_axes(p.node, FLAT))
@@ -40,9 +41,6 @@ class PadRows(Kernel):
         if fills or any(pads[k] for k in (0, 1, rank, rank + 1)):
             return (flat,)
         return flat, Binding((layout,), (layout,))
-
-    def defaults(self, p: Problem) -> Params:
-        return {"VEC": 16, "EACH": 256} if p.device.is_cpu else {"VEC": 1, "EACH": 1}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node

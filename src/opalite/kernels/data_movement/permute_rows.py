@@ -22,9 +22,7 @@ class PermuteRowsTable(Kernel):
 
     op = "PermuteRows"
     space = {"EACH": (1, 4, 16, 64)}
-
-    def defaults(self, p: Problem) -> Params:
-        return {"EACH": 16 if p.device.is_cpu else 1}
+    untuned = {"EACH": 16}, {"EACH": 1}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node

@@ -57,15 +57,14 @@ def _inner_axis(copy: Copy) -> int:
 class StridedCopy(Kernel):
     """Base class of Transpose, Slice and Concat kernels on strided views."""
 
+    source = "data_movement/strided_copy.cl"
     space = {"VEC": (16, 8, 4, 2, 1), "ITEMS": (4, 2, 1, 8)}
+    untuned = {"VEC": 16, "ITEMS": 4}, {"VEC": 4, "ITEMS": 1}
 
     def refuse(self, p: Problem) -> str | None:
         if any(len(copy.merged().extents) > MAX_AXES + 1 for copy in self.copies(p.node, FLAT)):
             return f"the copy has more than {MAX_AXES + 1} axes that cannot be merged"
         return None
-
-    def defaults(self, p: Problem) -> Params:
-        return {"VEC": 16, "ITEMS": 4} if p.device.is_cpu else {"VEC": 4, "ITEMS": 1}
 
     def copies(self, node: Node, layout: Layout) -> list[Copy]:
         """One copy per input, in elements, or in channel blocks if packed."""

@@ -187,6 +187,7 @@ class TransposeChannelBlocks(Kernel):
     source = "data_movement/transpose_channel_blocks.cl"
     op = "Transpose"
     space = {"EACH": (1, 4, 16, 64, 256)}
+    untuned = {"EACH": 64}, {"EACH": 1}
 
     def refuse(self, p: Problem) -> str | None:
         if p.device.pack == 1:
@@ -198,9 +199,6 @@ class TransposeChannelBlocks(Kernel):
     def bindings(self, p: Problem) -> Bindings:
         blocks = packed(p.device.pack)
         return (Binding((blocks,), (FLAT,)) if _ends_in_rows(p.node) else Binding((FLAT,), (blocks,)),)
-
-    def defaults(self, p: Problem) -> Params:
-        return {"EACH": 64 if p.device.is_cpu else 1}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node

@@ -27,6 +27,7 @@ class ElementwisePacked(Kernel):
 
     op = "Elementwise"
     space = {"EACH": (16, 8, 4, 2, 1, 64)}
+    untuned = {"EACH": 32}, {"EACH": 1}
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node
@@ -40,9 +41,6 @@ class ElementwisePacked(Kernel):
 
     def bindings(self, p: Problem) -> Bindings:
         return (copy_binding(p.node, "packed", packed(p.device.pack)),)
-
-    def defaults(self, p: Problem) -> Params:
-        return {"EACH": 32 if p.device.is_cpu else 1}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node

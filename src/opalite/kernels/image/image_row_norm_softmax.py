@@ -17,19 +17,16 @@ from ..kernel import Binding, Bindings, Params, Problem, register
 from ..launch import STORAGE, Args, Array, Launch, Scratch, Weight, ceil_div
 from ..launch_workgroups import group_refusal
 from ..norm.layer_norm_rows import epsilon_arg
-from ..reduce.work_group_rows import ROW_SPACE, row_group, row_group_refusal, row_prelude
+from ..reduce.work_group_rows import ROW_SPACE, RowKernel, row_group, row_prelude
 from .image_layout import ImageKernel, image_prelude, image_refusal
 
 
-class _ImageRows(ImageKernel):
+class _ImageRows(RowKernel, ImageKernel):
     """Base class of kernels with a work-group per row."""
 
     ranks = (1, 2, 3)
     overlaps = True
     space = ROW_SPACE
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return row_group_refusal(params, p.device)
 
     def defaults(self, p: Problem) -> Params:
         shape = p.node.x.shape

@@ -16,9 +16,9 @@ from ...ir.symbols import may_have_remainder
 from ...ops.normalize import TRAILING, Normalize
 from ...ops.operator import Cost
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, rows_epilogue
-from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
+from ..kernel import Binding, Bindings, Params, Problem, register
 from ..launch import STORAGE, Arg, Args, Array, Launch, Weight, ceil_div
-from ..reduce.work_group_rows import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
+from ..reduce.work_group_rows import ROW_SPACE, RowKernel, row_group, row_prelude, row_width
 
 VECTOR = 4  # elements that a GPU's work-item takes at once
 MOST_HELD = 4  # vectors of a row that a work-item keeps in registers, where they hold all of it
@@ -61,7 +61,7 @@ def epsilon_arg(node: Node) -> Arg:
 
 
 @register
-class NormalizeRows(Kernel):
+class NormalizeRows(RowKernel):
     """Every kind of Normalize; a work-item per row on a CPU, several per row on a GPU."""
 
     op = "Normalize"
@@ -78,9 +78,6 @@ class NormalizeRows(Kernel):
     def bindings(self, p: Problem) -> Bindings:
         parameters = (None if v is None or v.is_const else FLAT for v in p.node.inputs[1:3])
         return (Binding((FLAT, *parameters, *operand_layouts(p.node, "rows", FLAT)), (FLAT,)),)
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return row_group_refusal(params, p.device)
 
     def defaults(self, p: Problem) -> Params:
         view = RowView.of(p.node)

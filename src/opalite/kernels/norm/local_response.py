@@ -109,6 +109,7 @@ class LocalResponsePacked(Kernel):
     source = "norm/local_response_packed.cl"
     op = "LocalResponseNorm"
     space = {"EACH": (1, 4, 8, 16, 32), "DEEP": (1, 4, 16)}
+    untuned = {"EACH": 16, "DEEP": 16}, {"EACH": 1, "DEEP": 1}
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node
@@ -123,9 +124,6 @@ class LocalResponsePacked(Kernel):
 
     def bindings(self, p: Problem) -> Bindings:
         return (epilogue_binding(p.node, "packed", packed(p.device.pack)),)
-
-    def defaults(self, p: Problem) -> Params:
-        return {"EACH": 16, "DEEP": 16} if p.device.is_cpu else {"EACH": 1, "DEEP": 1}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node

@@ -11,7 +11,7 @@ from ...ops.softmax import Softmax
 from ..kernel import Kernel, Params, Problem, register
 from ..launch import STORAGE, Args, Defines, Launch, ceil_div
 from ..reduce.cumulative import lines_launch, split_at
-from ..reduce.work_group_rows import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
+from ..reduce.work_group_rows import ROW_SPACE, RowKernel, row_group, row_prelude, row_width
 
 
 class _Softmax(Kernel):
@@ -27,7 +27,7 @@ class _Softmax(Kernel):
 
 
 @register
-class SoftmaxRows(_Softmax):
+class SoftmaxRows(RowKernel, _Softmax):
     """Softmax along the last axis: a work-item per row on a CPU, several per row on a GPU."""
 
     space = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
@@ -35,9 +35,6 @@ class SoftmaxRows(_Softmax):
     def refuse(self, p: Problem) -> str | None:
         inner = split_at(p.node.x.shape, p.node.as_(Softmax).axis)[2]
         return None if inner == 1 else f"elements along axis {p.node.as_(Softmax).axis} have stride {inner}"
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return row_group_refusal(params, p.device)
 
     def defaults(self, p: Problem) -> Params:
         rows, columns, _ = split_at(p.node.x.shape, p.node.as_(Softmax).axis)

@@ -7,7 +7,7 @@ from ...ops.reduce import ArgReduce
 from ..kernel import Kernel, Params, Problem, register
 from ..launch import STORAGE, Args, Defines, Launch, ceil_div
 from .cumulative import split_at
-from .work_group_rows import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
+from .work_group_rows import ROW_SPACE, RowKernel, row_group, row_prelude, row_width
 
 
 class _ArgReduce(Kernel):
@@ -28,7 +28,7 @@ class _ArgReduce(Kernel):
 
 
 @register
-class ArgReduceRows(_ArgReduce):
+class ArgReduceRows(RowKernel, _ArgReduce):
     """Along the last axis: a work-item per row on a CPU, several per row on a GPU."""
 
     space = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
@@ -36,9 +36,6 @@ class ArgReduceRows(_ArgReduce):
     def refuse(self, p: Problem) -> str | None:
         inner = split_at(p.node.x.shape, p.node.as_(ArgReduce).axis)[2]
         return super().refuse(p) if inner == 1 else f"elements along the axis have stride {inner}"
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return row_group_refusal(params, p.device)
 
     def defaults(self, p: Problem) -> Params:
         rows, columns, _ = split_at(p.node.x.shape, p.node.as_(ArgReduce).axis)

@@ -29,9 +29,7 @@ class TopKHeap(_TopK):
     """One work-item per line: for few cores or many lines."""
 
     space = {"WG": (64, 1, 16, 128)}
-
-    def defaults(self, p: Problem) -> Params:
-        return {"WG": 1 if p.device.is_cpu else 64}
+    untuned = {"WG": 1}, {"WG": 64}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...ir.device.device_family import PTX_MMA
 from ...ir.device.device_info import DeviceInfo
-from ..kernel import Params, Space
+from ..kernel import Kernel, Params, Space
 from ..kernel_sources import read_source
 
 ROW_SPACE: Space = {"WG": (32, 1, 2, 4, 8, 16, 64, 128, 256, 512, 1024), "ROWS": (1, 2, 4, 8, 16, 32, 64)}
@@ -48,6 +50,13 @@ def row_group_refusal(params: Params, device: DeviceInfo) -> str | None:
     if device.is_cpu and params["WG"] > 1:
         return "a CPU's work-item walks its row alone"
     return None
+
+
+class RowKernel(Kernel):
+    """Base class of kernels whose work-groups have ROWS rows, with WG work-items each."""
+
+    def illegal(self, p: Any, params: Params) -> str | None:
+        return row_group_refusal(params, p.device)
 
 
 def row_prelude(device: DeviceInfo) -> str:

@@ -79,9 +79,7 @@ class NmsHeap(_NonMaxSuppression):
     """One work-item per batch entry and class."""
 
     space = {"WG": (64, 1, 16, 128)}
-
-    def defaults(self, p: Problem) -> Params:
-        return {"WG": 1 if p.device.is_cpu else 64}
+    untuned = {"WG": 1}, {"WG": 64}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         batch, classes, _ = p.node.input(1).shape

@@ -24,7 +24,9 @@ class ResizeKernel(Kernel):
     """Base class; subclasses define mode, layout and axes."""
 
     op = "Resize"
+    source = "vision/resize.cl"
     space = {"SPAN": (1, 4, 16, 64), "WG": (64, 16, 128, 256)}
+    untuned = {"SPAN": 64, "WG": 16}, {"SPAN": 1, "WG": 64}
     nearest: bool
     blocks: bool = False
     rank = 0  # axes that the program loops over; 0: those that remain after merging
@@ -52,9 +54,6 @@ class ResizeKernel(Kernel):
 
     def bindings(self, p: Problem) -> Bindings:
         return (uniform_binding(p.node, packed(p.device.pack)),) if self.blocks else super().bindings(p)
-
-    def defaults(self, p: Problem) -> Params:
-        return {"SPAN": 64, "WG": 16} if p.device.is_cpu else {"SPAN": 1, "WG": 64}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node

@@ -14,12 +14,10 @@ class _RoiAlign(Kernel):
 
     op = "RoiAlign"
     space = {"CHUNK": (4, 1, 2, 8, 16), "WG": (64, 16, 128, 256)}
+    untuned = {"CHUNK": 16, "WG": 16}, {"CHUNK": 4, "WG": 64}
 
     def refuse(self, p: Problem) -> str | None:
         return None if p.node.x.dtype.is_float else f"it interpolates floats, got {p.node.x.type}"
-
-    def defaults(self, p: Problem) -> Params:
-        return {"CHUNK": 16, "WG": 16} if p.device.is_cpu else {"CHUNK": 4, "WG": 64}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
