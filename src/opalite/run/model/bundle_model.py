@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...cl.memory.device_tensor import DeviceTensor
 from ...cl.programs.build_parallelism import parallel_map
-from ...errors import BundleError, PlacementError
+from ...errors import BundleError
 from ...ir.constants.lazy_array import pin_all, unpin_all
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
@@ -33,7 +32,7 @@ from .control_flow.host_onnx_operators import onnx_runner
 from .control_flow.run_control_flow import FlowRun
 from .executable_cache import Compiled, ExecutableCache
 from .model_inputs_outputs import ModelMetadata, NodeArg
-from .model_run import ModelRun, is_finite
+from .model_run import ModelRun, is_finite, refuse_hosted
 from .route import WholeProgram
 from .run_lock import Access, RunLock
 from .run_request import PLAIN, RunRequest
@@ -169,8 +168,7 @@ class BundleModel:
         compiled.is_proven = True
         model_run.note(compiled, at, executable)
         if distant is not DistantShape.WATCHED:
-            whole = partial(WholeProgram, program, given=given)
-            model_run.record.route = compiled.route_at(at, feeds, whole)
+            model_run.record.route = compiled.route_at(at, feeds, lambda: _whole(program, given))
         if distant is DistantShape.DUE and self.on_distant is not None and request.lock is not None:
             self.on_distant(self, variant, compiled, sizes, feeds, request.lock)
         trace.overflowed = compiled.may_overflow and not is_finite(outputs)
@@ -246,6 +244,10 @@ class BundleModel:
         return Compiled(executable, notes, may_overflow=is_checked, sizes=sizes, template=template)
 
 
+def _whole(program: Program, given: Mapping[str, Any]) -> WholeProgram:
+    return WholeProgram([p.name for p in program.inputs], [(p.name, i) for i, p in enumerate(program.outputs)], given)
+
+
 def _owned(program: Program, outputs: Sequence[Any]) -> list[Any]:
     """Outputs for the caller: those that no step made belong to another caller or to the program, and are copied."""
     borrowed = {p.host for p in program.inputs} | program.host_consts.keys()
@@ -274,16 +276,14 @@ def _check_inputs(program: Program, arrays: Sequence[Any]) -> None:
 
 def _refuse_hosts(program: Program) -> None:
     """PlacementError if the program has steps on the host."""
-    hosted = [f"  {s.node}" for s in program.steps if isinstance(s, (HostStep, ReferenceStep))]
-    if hosted:
-        raise PlacementError("strict mode rejects nodes that would run on the host:\n" + "\n".join(hosted))
+    refuse_hosted([s.node for s in program.steps if isinstance(s, (HostStep, ReferenceStep))])
 
 
 def _refuse_host_nodes(steps: Sequence[Any]) -> None:
     """PlacementError if operators run on the host between a flow's programs."""
     for step in steps:
         if isinstance(step, HostNode):
-            raise PlacementError(f"strict mode rejects nodes that would run on the host:\n  {step.node}")
+            refuse_hosted([step.node])
         for inner in ("if_true", "if_false", "body"):
             _refuse_host_nodes(getattr(step, inner, ()))
 

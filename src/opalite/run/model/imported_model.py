@@ -26,7 +26,7 @@ from ...plan.program import Port, Program
 from ...plan.template.program_template import Template
 from ...plan.template.shape_tensors import ShapeTensors, shape_tensors
 from .model_inputs_outputs import NodeArg, example_shapes
-from .route import WholeProgram
+from .route import Source, WholeProgram
 
 if TYPE_CHECKING:
     from .control_flow.import_control_flow import Imported
@@ -52,11 +52,6 @@ class ImportedModel:
         self.meta = self._model.meta
         # An importer of its own, because `reset` replaces it.
         self.importer = ModelImporter(self._model.graph, self._model.functions)
-
-    @property
-    def constants(self) -> Mapping[str, Array]:
-        """The model's constants by name."""
-        return self._model.graph.constants
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """The declared shapes, with a guess for open dimensions."""
@@ -110,12 +105,12 @@ class ImportedModel:
                 f"the model cannot be compiled ahead of time: shapes depend on data at {rest}; run the .onnx file"
             )
         for name in (a.name for a in self.outputs):
-            found, passed = self._source(segment, name)
+            found, passed = self.source(segment, name)
             if not isinstance(found, GraphOutput | np.ndarray) and passed not in segment.inputs:
                 raise _nothing_computes(name)
         return segment
 
-    def _source(self, segment: Segment, name: str) -> tuple[GraphOutput | Array | None, str]:
+    def source(self, segment: Segment, name: str) -> tuple[GraphOutput | Array | None, str]:
         """(source, name) of an output of the model: a graph output, a constant or None, and the value's own name."""
         found = segment.exports.get(name)
         passed = found.name if isinstance(found, PassThrough) else name
@@ -133,11 +128,10 @@ class ImportedModel:
         """A copy of `program` of `segment` with ports that are the model's own inputs and outputs, in order."""
         if isinstance(program, Template):
             given = None if segment.shape_inputs is None else record_of(segment.shape_inputs)
-            outputs = [a.name for a in self.outputs]
-            return replace(program, program=self._completed(program.program, segment, outputs, {}), given=given)
+            return replace(program, program=self._completed(program.program, segment), given=given)
         if segment.shape_inputs is not None:
             raise BundleError("values that follow from the sizes are made by the importer; run the .onnx file")
-        return self._completed(program, segment, [a.name for a in self.outputs], {})
+        return self._completed(program, segment)
 
     def needs(
         self, program: Program | Template, segment: Segment, shapes: Mapping[str, tuple[int, ...]]
@@ -156,59 +150,55 @@ class ImportedModel:
         made = () if program.given is None else program.given.names
         return replace(needs, shapes={n: s for n, s in needs.shapes.items() if n not in made})
 
-    def whole(self, program: Program, segment: Segment, sizes: tuple[int, ...] = ()) -> WholeProgram | None:
-        """A run of `segment` alone at `sizes`, by `program`, as one program; operators on the host may follow. None
-        where the host runs the body of a loop."""
+    def whole(self, segment: Segment, sizes: tuple[int, ...] = ()) -> WholeProgram | None:
+        """A run of `segment` alone at `sizes` as one program; operators on the host may follow.
+
+        None where the host runs the body of a loop.
+        """
         tasks, wanted = segment.tasks, [a.name for a in self.outputs]
         if any(isinstance(t, BodyTask) for t in tasks):
             return None
         made = {n for t in tasks for n in t.outputs if n}
         needed = dict.fromkeys(n for names in (wanted, *(t.inputs for t in tasks)) for n in names if n not in made)
         given = {} if segment.shape_inputs is None else segment.shape_inputs.at(sizes)
-        try:
-            completed = self._completed(program, segment, list(needed), given)
-        except BundleError:
-            return None  # such as an output that is an input
+        outputs: list[tuple[str, Source]] = []
+        for name in needed:
+            found, passed = self.source(segment, name)
+            is_input = passed in segment.inputs or passed in given
+            source = found.index if isinstance(found, GraphOutput) else passed if is_input else found
+            if source is None:
+                return None  # an input that nothing computes with
+            outputs.append((name, source))
         if not tasks:
-            return WholeProgram(completed, given=given)
+            return WholeProgram(segment.inputs, outputs, given)
 
         def finish(arrays: list[Any]) -> list[Any]:
             values = dict(zip(needed, arrays, strict=True))
             run_tasks(tasks, values, _no_bodies)
             return [values[n] for n in wanted]
 
-        return WholeProgram(completed, finish, given)
+        return WholeProgram(segment.inputs, outputs, given, finish)
 
-    def _completed(
-        self, program: Program, segment: Segment, outputs: Sequence[str], given: Mapping[str, Array]
-    ) -> Program:
-        """A copy of `program` whose inputs are the model's own and the given ones, and its outputs the values of these
-        names."""
-        program = replace(program, inputs=[*program.inputs], host_consts=dict(program.host_consts))
-        for port, name in zip(program.inputs, segment.inputs, strict=True):
-            program.inputs[program.inputs.index(port)] = replace(port, name=name)
-        computed = list(program.outputs)
-        program.outputs = []
-        for name in outputs:
-            program.outputs.append(self._output_port(program, segment, name, computed, given))
+    def _completed(self, program: Program, segment: Segment) -> Program:
+        """A copy of `program` whose inputs and outputs are the model's own. BundleError if nothing computes one."""
+        inputs = [replace(port, name=name) for port, name in zip(program.inputs, segment.inputs, strict=True)]
+        ports = {port.name: port for port in inputs}
+        outputs: list[Port] = []
+        program = replace(program, inputs=inputs, host_consts=dict(program.host_consts))
+        for name in (a.name for a in self.outputs):
+            found, passed = self.source(segment, name)
+            if isinstance(found, GraphOutput):
+                outputs.append(replace(program.outputs[found.index], name=name))
+            elif passed in ports:
+                outputs.append(replace(ports[passed], name=name))
+            elif found is None:
+                raise _nothing_computes(name)
+            else:
+                outputs.append(Port(name, DType.of(found), found.shape, program.host_slots))
+                program.host_consts[program.host_slots] = found
+                program.host_slots += 1
+        program.outputs = outputs
         return program
-
-    def _output_port(
-        self, program: Program, segment: Segment, name: str, computed: Sequence[Port], given: Mapping[str, Array]
-    ) -> Port:
-        found, passed = self._source(segment, name)
-        if isinstance(found, GraphOutput):
-            return replace(computed[found.index], name=name)
-        for port in program.inputs:
-            if port.name == passed:
-                return replace(port, name=name)
-        array = given.get(passed, found)
-        if array is None:
-            raise _nothing_computes(name)
-        host = program.host_slots
-        program.host_slots += 1
-        program.host_consts[host] = array
-        return Port(name, DType.of(array), array.shape, host)
 
 
 def _nothing_computes(name: str) -> BundleError:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...errors import PlacementError
 from ...ir.graph import Graph
 from ...ir.precision import Precision, PrecisionPolicy
 from ..execute.memory.io_transfer import Target
@@ -101,9 +102,9 @@ class ModelRun(RunLockHold):
             return compiled, outputs
         self.release()
         again: list[Any] = []
-        for compile_ in (compiler.compile,) if waits else (compiler.compile_soon, compiler.compile):
-            policy = PrecisionPolicy(Precision.WIDE)
-            wide = compile_(graph, self.trace, self.request.tuning, sizes=sizes, policy=policy)
+        policy, tuning = PrecisionPolicy(Precision.WIDE), self.request.tuning
+        for soon in (False,) if waits else (True, False):
+            wide = compiler.compile(graph, self.trace, tuning, sizes=sizes, policy=policy, soon=soon)
             self.acquire()
             again = run(wide)
             if is_finite(again) or not wide.may_overflow:
@@ -120,6 +121,12 @@ class ModelRun(RunLockHold):
                 logged.add(note)
                 _log.warning("graph '%s': %s", graph.name, note)
         return wide, again
+
+
+def refuse_hosted(nodes: Sequence[str]) -> None:
+    """PlacementError if there are nodes that would run on the host."""
+    if nodes:
+        raise PlacementError("\n  ".join(["strict mode rejects nodes that would run on the host:", *nodes]))
 
 
 def is_finite(outputs: Sequence[Any]) -> bool:

@@ -18,7 +18,8 @@ from ...plan.bundle.bundle import Variant
 from ...plan.program import Program
 from ...plan.template.program_template import Template
 from ..execute.run_trace import RunTrace
-from .background.graph_compiler import Compiler, PendingExecutable
+from .background.background_compile import Task
+from .background.graph_compiler import Compiler
 from .background.respecialize import Respecializer
 from .background.respecialize_policy import Sizes
 from .bundle_model import BundleModel
@@ -165,7 +166,7 @@ class OnnxModel:
         if background is None or store is None or store.failed_before(types):
             return
 
-        def prepare() -> PendingExecutable | None:
+        def prepare() -> tuple[Program, Task] | None:
             imported = self._import() if self._runs is None else self._runs.imported
             if self._runs is None and not store.resolve_data_files(imported):
                 return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,17 +19,23 @@ from .run_request import targets_by_number
 Array = np.ndarray[Any, Any]
 
 
+Source = int | str | Array
+"""An output of the model: a number of the program's outputs, the name of an input, or a constant."""
+
+
 @dataclass(frozen=True)
 class WholeProgram:
     """A whole run as one program.
 
-    program: its inputs are the model's own and the given ones. given: arrays that follow from the sizes. finish: turns
-    the program's outputs into the model's on the host; None if they are the same.
+    inputs: names of the program's inputs, which are the model's own and the given ones. outputs: names and sources.
+    given: arrays that follow from the sizes. finish: turns these outputs into the model's on the host; None if they
+    are the same.
     """
 
-    program: Program
+    inputs: Sequence[str]
+    outputs: Sequence[tuple[str, Source]]
+    given: Mapping[str, Array]
     finish: Callable[[list[Any]], list[Any]] | None = None
-    given: Mapping[str, Array] = field(default_factory=dict)
 
 
 class Route:
@@ -47,13 +53,12 @@ class Route:
         self._entered = executable.entered(program)
         self._types = [(name, array.dtype, array.shape) for name, array in feeds.items()]
         self._texts = [name for name, array in feeds.items() if array.dtype.kind == "O"]
-        read = [p.name for p in whole.program.inputs]
+        read = list(whole.inputs)
         self._read = None if read == list(feeds) else read  # None: all inputs, in order
         self._given = whole.given
         self._finish = whole.finish
-        self._sources = None if self._gives_all(whole.program) else self._find_sources(whole.program)
-        numbers = {p.host: i for i, p in enumerate(program.outputs)}
-        self._outputs = [(p.name, numbers[p.host]) for p in whole.program.outputs if p.host in numbers]
+        self._sources = self._find_sources(whole)
+        self._outputs = [(name, source) for name, source in whole.outputs if isinstance(source, int)]
         self._notes: list[str] = []
         self._items: list[Any] = []
 
@@ -68,33 +73,23 @@ class Route:
         found.executables, found.items, found.notes = [self.executable], list(self._items), list(self._notes)
         return found
 
-    def _gives_all(self, program: Program) -> bool:
-        """Whether the executable's outputs are the program's, each made by a step and held by nobody else."""
-        own = self.program
-        given = [p.host for p in program.outputs]
-        return given == [p.host for p in own.outputs] and len(set(given)) == len(given) and _made(own).issuperset(given)
-
-    def _find_sources(self, program: Program) -> list[tuple[Array | str | int, bool]]:
-        """(source, is shared) of each output: a constant, a feed's name or a number of the executable's outputs.
-
-        The caller gets a copy of a shared one.
-        """
-        own = self.program
-        computed = {p.host: i for i, p in enumerate(own.outputs)}
-        fed = {p.host: p.name for p in program.inputs}
-        made = _made(own)
-        found: list[tuple[Array | str | int, bool]] = []
+    def _find_sources(self, whole: WholeProgram) -> list[tuple[Source, bool]] | None:
+        """(source, is shared) of each output; None for the executable's own outputs. A shared one is copied."""
+        made = _made(self.program)
+        found: list[tuple[Source, bool]] = []
         seen: set[int] = set()
-        for port in program.outputs:
-            number = port.host
-            source: Array | str | int = (
-                computed[number] if number in computed else fed.get(number) or program.host_consts[number]
-            )
-            if isinstance(source, str):
-                source = self._given.get(source, source)
-            found.append((source, number not in made or number in seen))
-            seen.add(number)
-        return found
+        for _, source in whole.outputs:
+            shared = True
+            if isinstance(source, int):
+                host = self.program.outputs[source].host
+                shared = host not in made or host in seen
+                seen.add(host)
+            elif isinstance(source, str):
+                source = whole.given.get(source, source)
+            found.append((source, shared))
+        own = [(number, False) for number in range(len(self.program.outputs))]
+        is_own = all(isinstance(source, int) for source, _ in found) and found == own
+        return None if is_own else found
 
     def run(
         self,
@@ -147,7 +142,7 @@ def types_key(feeds: Mapping[str, Any]) -> Hashable:
     return frozenset((name, array.dtype, array.shape) for name, array in feeds.items())
 
 
-def _find(source: Array | str | int, shared: bool, feeds: Mapping[str, Any], outputs: Sequence[Any]) -> Any:
+def _find(source: Source, shared: bool, feeds: Mapping[str, Any], outputs: Sequence[Any]) -> Any:
     value = outputs[source] if isinstance(source, int) else feeds[source] if isinstance(source, str) else source
     return value.copy() if shared and isinstance(value, np.ndarray) else value
 

@@ -11,22 +11,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...cl.programs.background_throttle import background_planning
-from ...errors import PlacementError
-from ...importer import ImportRun, ModelImporter, Runner, Task
+from ...importer import ImportRun, ModelImporter, Runner
+from ...importer import Task as HostTask
 from ...importer.walk.host_tasks import NodeTask, TrimTask
 from ...importer.walk.segments import GraphOutput, Segment
 from ...importer.walk.shape_dependent_inputs import graph_with_hints
 from ...plan.program import NodeReport, task_report
 from ..execute.memory.io_transfer import Target
 from ..execute.run_trace import RunTrace
-from .background.background_compile import CompileJob
-from .background.graph_compiler import Compiler, PendingExecutable
+from .background.background_compile import CompileJob, Task
+from .background.graph_compiler import Compiler
 from .background.respecialize import Respecializer
 from .background.respecialize_policy import DistantShape, Sizes
 from .control_flow.loop_runner import LoopRunner
 from .executable_cache import Compiled, ExecutableCache, SizedProgram
 from .imported_model import ImportedModel
-from .model_run import ModelRun
+from .model_run import ModelRun, refuse_hosted
 from .plans.plan_files import types_alone
 from .plans.plan_store import PlanStore
 from .run_lock import Access, RunLock
@@ -79,7 +79,7 @@ class SegmentRuns:
                 self.compiler.submit(jobs)
         if run_pass.only is not None:
             compiled, at, sizes, segment = run_pass.only
-            whole = partial(self.imported.whole, at.program, segment, sizes)
+            whole = partial(self.imported.whole, segment, sizes)
             model_run.record.route = compiled.route_at(at, feeds, whole)
         return outputs, model_run.trace
 
@@ -212,9 +212,10 @@ class SegmentRuns:
             store = run_pass.store.storing(self.imported, run_pass.feeds)
 
         def make() -> Compiled:
-            compile_ = self.compiler.compile if request.waits or jobs is None else self.compiler.compile_soon
-            on_built = None if store is None else partial(store, segment)
-            compiled = compile_(segment.graph, model_run.trace, request.tuning, sizes=sizes, on_built=on_built)
+            on_built, soon = None if store is None else partial(store, segment), not request.waits and jobs is not None
+            compiled = self.compiler.compile(
+                segment.graph, model_run.trace, request.tuning, sizes=sizes, on_built=on_built, soon=soon
+            )
             if jobs is not None:
                 self._set_job(segment, compiled, jobs)
             return compiled
@@ -231,7 +232,7 @@ class SegmentRuns:
             store = run_pass.store.storing(self.imported, run_pass.feeds)
             forget = partial(run_pass.store.record_failed_attempt, types_alone(run_pass.feeds))
 
-        def prepare() -> PendingExecutable | None:
+        def prepare() -> tuple[Program, Task] | None:
             found = segment_of()
             if found is None:
                 return None
@@ -290,12 +291,10 @@ def _kept_outputs(segment: Segment, targets: Mapping[str, Target]) -> dict[int, 
 
 def _refuse_tasks(run: ImportRun) -> None:
     """PlacementError if operators had to run on the host between two segments."""
-    hosted = [f"  {task.label}: {task.reason}" for task in run.tasks_run if isinstance(task, NodeTask)]
-    if hosted:
-        raise PlacementError("strict mode rejects nodes that would run on the host:\n" + "\n".join(hosted))
+    refuse_hosted([f"{task.label}: {task.reason}" for task in run.tasks_run if isinstance(task, NodeTask)])
 
 
-def _task_report(task: Task) -> NodeReport:
+def _task_report(task: HostTask) -> NodeReport:
     # A trim only cuts off rows that the device has computed and counted: part of the transfer.
     target = "transfer" if isinstance(task, TrimTask) else "host"
     return task_report(task.label, task.label.split(" ")[0], task.reason, target)

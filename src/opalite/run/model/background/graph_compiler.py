@@ -26,10 +26,18 @@ from ..control_flow.host_onnx_operators import onnx_runner
 from ..executable_cache import Compiled
 from ..run_request import AS_OPENED, TuneRequest
 from ..session_counters import SessionCounters
-from .background_compile import MIN_RELEASED_BYTES, BackgroundCompiler, CompileJob, Make, SpareCompileJob, Task
-from .plan_graph import compute_largest, constant_bytes, copy_with_weights, plan_for_sizes, plan_generic, plan_or_none
+from .background_compile import MIN_RELEASED_BYTES, BackgroundCompiler, CompileJob, SpareCompileJob, Task
+from .plan_graph import (
+    OnBuilt,
+    compute_largest,
+    constant_bytes,
+    copy_with_weights,
+    plan_for_sizes,
+    plan_generic,
+    plan_or_none,
+    stage_weights,
+)
 from .respecialize_policy import Sizes
-from .weight_staging import OnBuilt, stage_weights
 
 if TYPE_CHECKING:
     from ....kernels.kernel import Tier
@@ -51,15 +59,6 @@ STEPS_A_PROGRAM = 4
 """Steps of a plan for each optimized program: 2 to 4 in models of so many nodes. If more generic programs are missing
 than that suggests of optimized ones, both plans are compared.
 """
-
-
-@dataclass(frozen=True)
-class PendingExecutable:
-    """A program, its missing parts, and a function that makes its Executable once those are built."""
-
-    program: Program
-    missing: Sequence[Spec]
-    make: Make
 
 
 @dataclass(frozen=True)
@@ -109,36 +108,24 @@ class Compiler:
         sizes: Sizes = (),
         on_built: OnBuilt | None = None,
         policy: Policy = None,
+        soon: bool = False,
     ) -> Compiled:
         """Optimise, plan and build `graph`, which is not changed: an interrupted caller may try again.
 
         trace: gets the seconds. sizes: of the graph's symbols, for which the Executable is prepared. on_built: called
         with the program, or its template, and notes on it before its weights are released. policy: None for the
         session's. If a kernel's program does not compile, another kernel replaces it, if there is one.
-        """
-        return self._make(graph, self._planner(graph, sizes, trace, tuning, policy), trace, sizes, on_built)
 
-    def compile_soon(
-        self,
-        graph: Graph,
-        trace: RunTrace,
-        tuning: TuneRequest,
-        *,
-        sizes: Sizes = (),
-        on_built: OnBuilt | None = None,
-        policy: Policy = None,
-    ) -> Compiled:
-        """Compile as `compile` does, but with generic programs if the optimized ones are not built yet.
-
-        Generic programs are used in float32, if fewer of them are missing than of the optimized ones. `Compiled.job`
-        then compiles the optimized ones, once it is submitted to `background`. The optimized plan is also made by that
-        job for large graphs with small weights. Graphs with large weights are planned first, because planning reads
-        the weights and the generic executable should not be in memory at that time. If no fewer generic programs are
-        missing, the caller waits for the optimized ones, and the generic ones are built in the background.
+        soon: with generic programs if the optimized ones are not built yet, in float32, if fewer of them are missing
+        than of the optimized ones. `Compiled.job` then compiles the optimized ones, once it is submitted to
+        `background`. The optimized plan is also made by that job for large graphs with small weights. Graphs with large
+        weights are planned first, because planning reads the weights and the generic executable should not be in memory
+        at that time. If no fewer generic programs are missing, the caller waits for the optimized ones, and the generic
+        ones are built in the background.
         """
         plan = self._planner(graph, sizes, trace, tuning, policy)
-        must_wait = self.background is None or self.background.gives_up or not self._may_use_generic(policy)
-        if must_wait or self.tunes(tuning):
+        may_be_generic = soon and self.background is not None and not self.background.gives_up
+        if not may_be_generic or not self._may_use_generic(policy) or self.tunes(tuning):
             return self._make(graph, plan, trace, sizes, on_built)
         missing_of = self.rt.programs.missing
         plan_generic = partial(plan_for_sizes, lambda g: self.plan_generic(g, trace, policy), graph, sizes)
@@ -236,10 +223,10 @@ class Compiler:
         sizes: Sizes = (),
         on_built: OnBuilt | None = None,
         complete: Callable[[Planned], Planned] | None = None,
-    ) -> PendingExecutable | None:
-        """Plan `graph`, which is consumed, for the sizes at hand; None if the plan serves no other sizes.
+    ) -> tuple[Program, Task] | None:
+        """Plan `graph`, which is consumed, for the sizes at hand: the program, and the task that makes its Executable.
 
-        complete: changes the plan before its Executable is made.
+        None if the plan serves no other sizes. complete: changes the plan before its Executable is made.
         """
         assert self.background is not None
         trace, counts = RunTrace(), self.background.counts
@@ -256,7 +243,7 @@ class Compiler:
         def make(before_weights: Callable[[], None]) -> Compiled:
             return self._make(graph, plan, trace, sizes, on_built, planned, counts)
 
-        return PendingExecutable(planned.program, self.rt.programs.missing(specs(planned.program)), make)
+        return planned.program, Task(self.rt.programs.missing(specs(planned.program)), make)
 
     def _planner(
         self, graph: Graph, sizes: Sizes, trace: RunTrace, tuning: TuneRequest, policy: Policy

@@ -1,14 +1,20 @@
-"""Functions that plan a graph for a session: for generic programs, and for the sizes at hand."""
+"""Functions that plan a graph for a session: for generic programs, for the sizes at hand, with weights loaded late.
+
+Weights are loaded into host memory after compilation and before device allocation, except those that the device has.
+When a new plan replaces an old one, shared weights stay referenced while the old plan frees the rest.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from ....cl.memory.shared_weights import SharedWeight
 from ....cl.programs.background_throttle import background_planning
 from ....cl.programs.build_parallelism import parallel_map
+from ....cl.runtime import Runtime
 from ....errors import OpaliteError
 from ....ir.constants.lazy_array import LazyArray, largest
 from ....ir.device.device_info import DeviceInfo
@@ -24,6 +30,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+OnBuilt: TypeAlias = "Callable[[Program | Template, tuple[str, ...]], None]"
+"""Called with a program, or its template, and with notes on it."""
 
 HOST_WORK = 4e8
 """Operations and bytes that host operators, in NumPy, process in the time that compiling a program takes."""
@@ -86,3 +94,28 @@ def compute_largest(graph: Graph, policy: PrecisionPolicy) -> None:
 def copy_with_weights(content: Program | Template) -> Program | Template:
     """A copy that keeps its weights when those of `content` are released."""
     return replace(content) if isinstance(content, Program) else replace(content, program=replace(content.program))
+
+
+def stage_weights(
+    rt: Runtime,
+    planned: Planned,
+    notes: tuple[str, ...],
+    before: Callable[[], None] | None,
+    on_built: OnBuilt | None,
+) -> Callable[[Program], None]:
+    """The `on_built` of an Executable of `planned`, which references shared weights as long as it lives.
+
+    before: called when all programs have compiled, to free memory. on_built: called with the program and `notes` then,
+    with all weights in host memory except those that the device has.
+    """
+    shared: list[SharedWeight] = []
+
+    def stage(program: Program) -> None:
+        shared.extend(filter(None, map(rt.weights.find, planned.weights)))
+        if before is not None:
+            before()
+        planned.load_weights(parallel_map, rt.weights.has)
+        if on_built is not None:
+            on_built(planned.template or program, notes)
+
+    return stage

@@ -27,7 +27,6 @@ from .respecialize_policy import Sizes
 
 if TYPE_CHECKING:
     from ...execute.executable import Executable
-    from .graph_compiler import PendingExecutable
 
 _log = logging.getLogger(__name__)
 
@@ -50,11 +49,11 @@ class Respecializer(CompileJob):
     """The job that makes and times the plan. Only `settle` waits for it."""
 
     def __init__(
-        self, prepare: Callable[[], PendingExecutable | None], lock: RunLock, forget: Callable[[], None] | None
+        self, prepare: Callable[[], tuple[Program, Task] | None], lock: RunLock, forget: Callable[[], None] | None
     ) -> None:
         """Delay the job while threads wait for each other, at most MAX_DELAY_S seconds.
 
-        prepare: plans, and returns a function that makes the Executable (`Compiler.prepare`). forget: removes the plan
+        prepare: plans (`Compiler.prepare`). forget: removes the plan
         that was stored for other processes, if one was.
         """
         super().__init__(self._begin)
@@ -87,10 +86,11 @@ class Respecializer(CompileJob):
         prepared = self._prepare()
         if prepared is None:
             return Task(())
-        if same_launches(prepared.program, now.program):
+        program, task = prepared
+        if same_launches(program, now.program):
             self._notify_none("has the same kernels")
             return Task(())
-        return Task(prepared.missing, prepared.make)
+        return task
 
     def install(self, made: Compiled) -> Compiled | None:
         """Time the new plan and the present one, and add the new one if it is faster. Nothing is replaced."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....importer import ImportRun, ModelImporter
-from ....importer.walk.segments import GraphOutput, PassThrough, Segment
+from ....importer.walk.segments import GraphOutput, Segment
 from ....importer.walk.shape_dependent_inputs import graph_with_hints
 from ....ir.graph import Graph
 from ....ir.growable_tensor import FEW, LONG, PROMPT, SHORT
@@ -156,22 +156,15 @@ def record_kv_cache_spec(
             contents[name] = InputSpec(value.dtype.name, value.shape, numbers, values)
     if tensors.keys() | contents.keys() | fixed.keys() != feeds.keys():
         return None
-    constants = imported.constants
+    made = () if segment.shape_inputs is None else segment.shape_inputs.wanted
     outputs: dict[str, Any] = {}
     for info in imported.outputs:
-        source = segment.exports.get(info.name, PassThrough(info.name))
-        if isinstance(source, GraphOutput):
-            outputs[info.name] = source.index
-        elif isinstance(source, PassThrough):
-            made = () if segment.shape_inputs is None else segment.shape_inputs.wanted
-            if source.name in feeds or source.name in made:
-                outputs[info.name] = source.name
-            elif source.name in constants:
-                outputs[info.name] = constants[source.name]
-            else:
-                return None
-        else:
-            outputs[info.name] = source
+        found, passed = imported.source(segment, info.name)
+        is_input = not isinstance(found, GraphOutput) and (passed in feeds or passed in made)
+        source = passed if is_input else found.index if isinstance(found, GraphOutput) else found
+        if source is None:
+            return None
+        outputs[info.name] = source
     return replace(
         shape_kv_cache_spec(segment),
         tensors=tensors,
