@@ -206,9 +206,8 @@ def _improve(problem: _Problem, chosen: dict[Node, Option]) -> float:
                 stale.update(n for n in problem.neighbours(node) if len(problem.options[n]) > 1)
         if not stale:
             break
-    return sum(o.seconds for o in chosen.values()) + sum(
-        _input_casts(problem, chosen, node, option) for node, option in chosen.items()
-    )
+    casts = sum(_input_casts(problem, chosen, node, option) for node, option in chosen.items())
+    return sum(o.seconds for o in chosen.values()) + casts
 
 
 def _best(problem: _Problem, chosen: dict[Node, Option], node: Node) -> tuple[Option, float]:

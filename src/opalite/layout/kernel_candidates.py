@@ -260,10 +260,7 @@ def view_options(node: Node, device: DeviceInfo, memory: Memory | None = Memory.
     if len(x.shape) in (3, 4) and len(y.shape) in (3, 4) and always_equal(x.shape[:2], y.shape[:2]):
         layout = packed(device.pack)
         options.append(Option(None, Binding((layout,), (layout,)), 0.0))
-    if (
-        memory is not Memory.BUFFER
-        and image_refusal(device, x.type, y.type) is None
-        and is_same_image(x.shape, y.shape)
-    ):
+    holds = memory is not Memory.BUFFER and image_refusal(device, x.type, y.type) is None
+    if holds and is_same_image(x.shape, y.shape):
         options.append(Option(None, Binding((IMAGE,), (IMAGE,)), 0.0))
     return options

@@ -89,10 +89,8 @@ def _check_bias(ins: Types, channels: int, dtype: object) -> None:
 
 
 def _check_out(sizes: Sequence[int], x: TensorType, w: TensorType) -> None:
-    need(
-        all(d >= 1 for d in sizes),
-        f"the output would have spatial size {tuple(sizes)}: x {x} with its pads is smaller than the filter of {w}",
-    )
+    why = f"x {x} with its pads is smaller than the filter of {w}"
+    need(all(d >= 1 for d in sizes), f"the output would have spatial size {tuple(sizes)}: {why}")
 
 
 def _add_bias(y: Array, bias: Array | None, dtype: np.dtype[np.generic]) -> Array:
@@ -121,10 +119,9 @@ class ForwardConv(Convolution):
     def check_shape(self, ins: Types) -> None:
         x, w = _check_operands(self, ins)
         g = self.group
-        need(
-            w.shape[1] * g == x.shape[1],
-            f"weights {w} with group {g} expect {w.shape[1] * g} input channels, x {x} has {x.shape[1]}",
-        )
+        channels = w.shape[1] * g
+        fits = channels == x.shape[1]
+        need(fits, f"weights {w} with group {g} expect {channels} input channels, x {x} has {x.shape[1]}")
         need(w.shape[0] % g == 0, f"{w.shape[0]} output channels do not divide into {g} groups")
         _check_bias(ins, w.shape[0], x.dtype)
         _check_out(self._spatial(x.shape, w.shape), x, w)

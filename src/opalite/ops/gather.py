@@ -142,15 +142,11 @@ class GatherND(_Pick):
         need(indices.rank >= 1, f"indices must have at least one axis, got {indices}")
         fits = 0 <= batch < min(x.rank + 1, indices.rank)
         need(fits, f"batch_dims {batch} does not fit x {x} and indices {indices}")
-        need(
-            x.shape[:batch] == indices.shape[:batch],
-            f"the first {batch} sizes of x {x} and indices {indices} must agree (batch_dims)",
-        )
-        depth = indices.shape[-1]
-        need(
-            batch + depth <= x.rank,
-            f"indices {indices} hold {depth} coordinates, but x {x} has {x.rank - batch} axes after batch_dims {batch}",
-        )
+        fits = x.shape[:batch] == indices.shape[:batch]
+        need(fits, f"the first {batch} sizes of x {x} and indices {indices} must agree (batch_dims)")
+        depth, rest = indices.shape[-1], x.rank - batch
+        held = f"indices {indices} hold {depth} coordinates"
+        need(depth <= rest, f"{held}, but x {x} has {rest} axes after batch_dims {batch}")
         fits = all(x.shape[batch : batch + depth]) or math.prod(indices.shape[:-1]) == 0
         need(fits, f"indices {indices} pick from axes of x {x} that are empty")
 

@@ -61,10 +61,8 @@ class Pool(Windowed):
         self.check_window(rank)
         need(self.kind != "lp" or self.p >= 1, f"p must be at least 1, got {self.p}")
         out = pool_dims(x.shape[2:], self)
-        need(
-            all(d >= 0 for d in out),
-            f"the output would have spatial size {tuple(out)}: x {x} with its pads is smaller than the window {kernel}",
-        )
+        why = f"x {x} with its pads is smaller than the window {kernel}"
+        need(all(d >= 0 for d in out), f"the output would have spatial size {tuple(out)}: {why}")
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
         x = tensor(ins, 0, "x")

@@ -8,20 +8,7 @@ from ..ir.symbols import always_equal
 from ..ir.tensor_type import TensorType
 from .append import Append
 from .conv import compute_dtype
-from .operator import (
-    Array,
-    Arrays,
-    Cost,
-    Op,
-    Outs,
-    Types,
-    broadcast_shape,
-    frozen_op,
-    make_type,
-    need,
-    present,
-    tensor,
-)
+from .operator import Array, Arrays, Cost, Op, Outs, Types, broadcast_shape, frozen_op, make_type, need, present, tensor
 
 
 @frozen_op

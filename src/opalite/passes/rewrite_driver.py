@@ -12,6 +12,7 @@ from ..ir.check_graph import check_graph
 from ..ir.graph import Graph, Node, Origin, Value, new_value
 from ..ir.patch import Patch, apply_patches
 from ..ir.tensor_type import Shape, TensorType
+from ..ops.data_movement import Reshape
 
 Uses = Mapping[Value, list[Node]]
 
@@ -60,6 +61,16 @@ class Sweep:
         """The only reader of `value`; None if there are several or the value is a graph output."""
         users = self.uses.get(value, ())
         return users[0] if len(users) == 1 and value not in self.exposed else None
+
+
+def maker_of(v: Value, reader: Node, sweep: Sweep) -> tuple[Node | None, list[Node]]:
+    """(the node that computes `v` for `reader` alone, perhaps through a Reshape of its own; that Reshape, if any)."""
+    between: list[Node] = []
+    maker = v.producer if sweep.only_use(v) is reader else None
+    if maker is not None and isinstance(maker.op, Reshape):
+        between = [maker]
+        maker = maker.x.producer if sweep.only_use(maker.x) is maker else None
+    return maker, between
 
 
 class Added(list[Node]):

@@ -29,6 +29,7 @@ from ..kernels.launch import Grid, Launch, Local, PerShapeTable, Scratch, Symbol
 from ..kernels.launch_workgroups import nonempty_launches
 from ..kernels.lower_arguments import SymbolicNumber, lower
 from ..kernels.node_launches import launches_of, sums_in_half
+from ..layout.kernel_candidates import Option
 from ..ops.data_movement import Concat
 from ..ops.elementwise import PlaceCast
 from ..ops.gather import Gather
@@ -504,6 +505,11 @@ def _reports(e: Emitter) -> list[NodeReport]:
     return [_report(e, n, e.counts[i], i) for i, n in enumerate(e.graph.nodes)]
 
 
+def _candidate(o: Option) -> tuple[str, str, float, bool]:
+    layout = str(o.binding.outputs[0]) if o.binding.outputs else ""
+    return o.kernel.name if o.kernel else "view", layout, hint_of(o.seconds), o.measured
+
+
 def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
     choice = node.chosen
     kernel = choice.kernel
@@ -538,15 +544,7 @@ def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
         tuple(str(o.type.place) for o in node.outputs),
         dict(setting.params) if setting is not None else {},
         why,
-        tuple(
-            (
-                o.kernel.name if o.kernel else "view",
-                str(o.binding.outputs[0]) if o.binding.outputs else "",
-                hint_of(o.seconds),
-                o.measured,
-            )
-            for o in choice.options
-        ),
+        tuple(map(_candidate, choice.options)),
         dict(choice.refusals),
         launches,
         cost.flops,

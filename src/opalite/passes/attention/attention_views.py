@@ -23,7 +23,7 @@ from ...ops.data_movement import Reshape, Slice, Transpose
 from ...ops.gather import Gather
 from ...ops.strided_view import Movement, View
 from ..data_movement.rowwise_ops import is_by_row, on_rows, readers_behind, rows_before, rows_from
-from ..rewrite_driver import Added, Sweep, value_like
+from ..rewrite_driver import Added, Sweep, maker_of, value_like
 from .recognize_norm_attention import single_call
 
 _LONGEST = 16  # longest chain of movements
@@ -156,12 +156,8 @@ def order_attention_output(node: Node, sweep: Sweep) -> Patch | str | None:
 
 def _written_by(v: Value, sweep: Sweep, reader: Node) -> tuple[Node, list[tuple[int, ...]]] | None:
     """(the Attention that computes `v`, perhaps through a reshape; for each axis of `v` the output axes in it)."""
-    if sweep.only_use(v) is not reader or v.producer is None:
-        return None
-    writer = v.producer
-    if isinstance(writer.op, Reshape) and writer.x.producer is not None and sweep.only_use(writer.x) is writer:
-        writer = writer.x.producer
-    if not isinstance(writer.op, Attention):
+    writer, _ = maker_of(v, reader, sweep)
+    if writer is None or not isinstance(writer.op, Attention):
         return None
     if writer.y is v:
         return writer, [(i,) for i in range(4)]

@@ -179,11 +179,8 @@ def fuse_rotary_append(device: DeviceInfo, memory: Memory | None = Memory.BUFFER
             return "rows have separate positions, are themselves a growing cache, or become int8"
         if rotation.precision is not node.precision:
             return f"rows are rotated in {rotation.precision.value}, appended in {node.precision.value}"
-        made = node.with_(
-            op=RotaryAppend(op.axis, op.at, rotation.op.perm),
-            inputs=[node.x, *rotation.inputs],
-            origin=joined_origin(rotation, node),
-        )
+        new_op, origin = RotaryAppend(op.axis, op.at, rotation.op.perm), joined_origin(rotation, node)
+        made = node.with_(op=new_op, inputs=[node.x, *rotation.inputs], origin=origin)
         options, refusals = find_options(made, device, memory)
         if not options:
             return next(iter(refusals.values()), "no kernel fuses rotation and append")

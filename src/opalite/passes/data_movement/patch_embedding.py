@@ -12,7 +12,7 @@ from ...ir.symbols import hint_of
 from ...ops.conv import Conv
 from ...ops.data_movement import Reshape, Transpose
 from ..fusion.fold_into_conv import constant_like
-from ..rewrite_driver import Added, Rule, Sweep, joined_origin
+from ..rewrite_driver import Added, Rule, Sweep, joined_origin, maker_of
 from .channels_last import is_patches, product_with_bias
 
 _FEWEST = 512  # least number of patches for which it was measured to be faster
@@ -33,11 +33,13 @@ def patches_to_matmul(device: DeviceInfo | None, fewest: int = _FEWEST) -> Rule:
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
         if not isinstance(node.op, Transpose):
             return None
-        found = _source(node, sweep)
-        if found is None:
+        conv, between = maker_of(node.x, node, sweep)
+        if conv is None or not isinstance(conv.op, Conv) or conv.epilogue is not None or not is_patches(conv):
             return None
-        conv, between = found
-        if not conv.x.dtype.is_float or conv.x.dtype is DType.FLOAT64:
+        x, y, rank = conv.x.dtype, conv.y.shape, len(node.x.shape)
+        if node.op.perm != (0, *range(2, rank), 1) or (between and (len(y) != 4 or node.x.shape[:2] != y[:2])):
+            return None
+        if not x.is_float or x is DType.FLOAT64:
             return None
         if conv.input(1).shape[3] < _NARROWEST:
             return f"patches are {conv.input(1).shape[3]} pixels wide, too narrow to copy efficiently"
@@ -49,20 +51,6 @@ def patches_to_matmul(device: DeviceInfo | None, fewest: int = _FEWEST) -> Rule:
         return Patch.replacing(node, *added, made, also=[conv, *between])
 
     return rule
-
-
-def _source(node: Node, sweep: Sweep) -> tuple[Node, list[Node]] | None:
-    """(the patch convolution that `node` transposes to channels last, the Reshape between them or None)."""
-    maker, between = node.x.producer, list[Node]()
-    if maker is not None and isinstance(maker.op, Reshape):
-        if sweep.only_use(node.x) is not node or len(maker.x.shape) != 4 or node.x.shape[:2] != maker.x.shape[:2]:
-            return None
-        between, maker = [maker], maker.x.producer
-    rank = len(node.x.shape)
-    if maker is None or not isinstance(maker.op, Conv) or node.as_(Transpose).perm != (0, *range(2, rank), 1):
-        return None
-    alone = sweep.only_use(maker.y) is (between[0] if between else node)
-    return (maker, between) if alone and maker.epilogue is None and is_patches(maker) else None
 
 
 def _product(conv: Node, last: Node, added: Added) -> Node:

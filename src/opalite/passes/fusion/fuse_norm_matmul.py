@@ -20,14 +20,13 @@ from ...ir.patch import Patch
 from ...ir.place import Memory
 from ...ir.symbols import always_equal, hint_of
 from ...layout.kernel_candidates import find_options, least_seconds
-from ...ops.data_movement import Reshape
 from ...ops.elementwise import Elementwise
 from ...ops.matmul import MatMul
 from ...ops.normalize import TRAILING, Normalize
 from ...ops.operator import Op
 from ...ops.quantized_matmul import QuantizedMatMul
 from ...ops.row_norm_matmul import NormalizedMatMul, RowNormMatMul, RowNormQuantizedMatMul
-from ..rewrite_driver import Rule, Sweep, joined_origin
+from ..rewrite_driver import Rule, Sweep, joined_origin, maker_of
 from .fold_into_conv import constant_like
 
 _LOST = 1e-3  # largest loss as a share of a column's norm; rounding to normal halves loses 2 to 5e-4
@@ -44,8 +43,8 @@ def fuse_norm_matmul(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
         if not isinstance(node.op, MatMul) or node.op.trans_a or node.epilogue is not None:
             return None
-        between, norm = _source(node, sweep)
-        if norm is None or not _is_row_norm(norm, ("layer",)):
+        norm, between = maker_of(node.x, node, sweep)
+        if norm is None or not _is_row_norm(norm, ("layer",)) or norm.y.shape[-1:] != node.x.shape[-1:]:
             return None
         w, parameters = node.input(1), (norm.get(1), norm.get(2))
         if not w.is_const or len(w.shape) != 2 or any(v is not None and not v.is_const for v in parameters):
@@ -61,7 +60,7 @@ def fuse_norm_matmul(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) 
         apart = sum(least_seconds(n, device, memory) for n in (norm, node))
         if after[0].seconds >= apart:
             return f"estimated {apart * 1e6:.1f} us apart, {after[0].seconds * 1e6:.1f} us fused"
-        return Patch.replacing(node, *added, made, also=[norm] if between is None else [norm, between])
+        return Patch.replacing(node, *added, made, also=[norm, *between])
 
     return rule
 
@@ -74,30 +73,18 @@ def _fits_half(matrix: Value) -> bool:
     return bool((lost <= _LOST * np.linalg.norm(wide, axis=0)).all())
 
 
-def _source(node: Node, sweep: Sweep) -> tuple[Node | None, Node | None]:
-    """(Reshape between or None, the node that computes rows that only `node` reads or None)."""
-    between: Node | None = None
-    reader, v = node, node.x
-    maker = v.producer
-    if maker is not None and isinstance(maker.op, Reshape) and maker.x.shape[-1:] == v.shape[-1:]:
-        if sweep.only_use(v) is not node:
-            return None, None
-        between, reader, v = maker, maker, maker.x
-    return between, v.producer if sweep.only_use(v) is reader else None
-
-
 def _is_row_norm(node: Node, kinds: tuple[str, ...]) -> bool:
     if not isinstance(node.op, Normalize) or node.op.kind not in kinds or node.epilogue is not None:
         return False
     return node.op.axis == len(node.x.shape) - 1
 
 
-def _fused(norm: Node, node: Node, between: Node | None) -> tuple[Node, list[Node]]:
+def _fused(norm: Node, node: Node, between: list[Node]) -> tuple[Node, list[Node]]:
     """(the product of normalized rows, its helper nodes)."""
     x, w = norm.x, node.input(1)
     added: list[Node] = []
-    if between is not None:
-        moved = between.with_(inputs=[x, *between.inputs[1:]])
+    for view in between:
+        moved = view.with_(inputs=[x, *view.inputs[1:]])
         moved.y.type = moved.y.type.with_place(x.type.place)
         added.append(moved)
         x = moved.y

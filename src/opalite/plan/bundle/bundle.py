@@ -211,21 +211,10 @@ def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
 
     Core count and memory size, which differ between machines with one CPU model, are excluded.
     """
-    return (
-        device.kind,
-        device.family,
-        device.pack,
-        device.fp16,
-        device.half_functions,
-        device.half_sums,
-        device.dot_product,
-        PTX_MMA in device.quirks,
-        PTX_WGMMA in device.quirks,
-        device.fp64,
-        device.image_support,
-        device.base_align,
-        ADDRESSES in device.quirks,
-    )
+    halves = device.fp16, device.half_functions, device.half_sums
+    others = device.dot_product, device.fp64, device.image_support, device.base_align
+    quirks = (quirk in device.quirks for quirk in (PTX_MMA, PTX_WGMMA, ADDRESSES))
+    return (device.kind, device.family, device.pack, *halves, *others, *quirks)
 
 
 def is_bundle(source: Any) -> bool:

@@ -84,12 +84,7 @@ class _Reader:
         return Variant(
             device,
             lambda: self._program(n, raw, device),
-            needs=DispatchKey(
-                shapes,
-                [(int(w), int(h)) for w, h in raw["images"]],
-                sizes,
-                bool(raw["byte_dots"]),
-            ),
+            needs=DispatchKey(shapes, [(int(w), int(h)) for w, h in raw["images"]], sizes, bool(raw["byte_dots"])),
             binaries=binaries,
             fingerprint=str(raw["fingerprint"]),
             graph=None if raw["graph"] is None else lambda: self._graph(raw["graph"], raw["picked"]),

@@ -112,14 +112,8 @@ def save_bundle(
     except OSError as e:
         raise BundleError(f"'{target}' could not be written: {e.strerror or e}") from e
     digests = {name: text_digest(text) for name, text in texts.items()}
-    about: dict[str, Any] = {
-        "files": files,
-        "version": VERSION,
-        "meta": bundle.meta,
-        "variants": variants,
-        "digests": digests,
-        "sums": sums,
-    }
+    about: dict[str, Any] = {"files": files, "version": VERSION, "meta": bundle.meta, "variants": variants}
+    about |= {"digests": digests, "sums": sums}
     text = json.dumps(about)
     try:
         write_tensors(target, tensors, {"opalite": text, "digest": text_digest(text), **texts})

@@ -69,7 +69,7 @@ def assign_memory(program: Program, lifetimes: Sequence[Lifetime], align: int, s
 
 def fill_slots(
     program: Program,
-    lifetimes: Sequence[Lifetime],
+    lives: Sequence[Lifetime],
     plan: Plan,
     totals: dict[str, int],
     least: int,
@@ -79,10 +79,10 @@ def fill_slots(
 
     plan: of the arena. least: lower bound in bytes. last: slots of the same plan at other sizes; equal ones are reused.
     """
-    images, program.image_pool = _assign_images(lifetimes)
+    images, program.image_pool = _assign_images(lives)
     offset_of = plan.offsets.get
     program.slots = []
-    for i, m in enumerate(lifetimes):
+    for i, m in enumerate(lives):
         within = m.within
         offset = offset_of(i, 0) if within is None else within[1] + offset_of(within[0], 0)
         image = images.get(i, 0)
@@ -98,10 +98,10 @@ def fill_slots(
         plan.strategy,
         totals,
         least,
-        sum(m.nbytes for m in lifetimes if m.storage is Storage.STATIC),
-        sum(m.nbytes for m in lifetimes if m.storage is Storage.SEPARATE),
+        sum(m.nbytes for m in lives if m.storage is Storage.STATIC),
+        sum(m.nbytes for m in lives if m.storage is Storage.SEPARATE),
         sum(w * h * 4 * dtype.size for w, h, dtype in program.image_pool),
-        sum(m.within is not None for m in lifetimes),
+        sum(m.within is not None for m in lives),
     )
 
 

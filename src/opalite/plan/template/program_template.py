@@ -117,9 +117,8 @@ class _Instances:
         self._tables = [(n, self._kept(t)) for n, t in template.tables.items()]
         self._slots: list[Slot] = []
         self._placing = Replacer(arena_requests(template.lifetimes), template.order)
-        self.numbers = compile_numbers(
-            len(template.names), list(dict.fromkeys(g.text for g in template.guards)), list(self._numbered)
-        )
+        guards = list(dict.fromkeys(g.text for g in template.guards))
+        self.numbers = compile_numbers(len(template.names), guards, list(self._numbered))
 
     def _number(self, text: str) -> int:
         return self._numbered.setdefault(text, len(self._numbered))
