@@ -46,9 +46,12 @@ if TYPE_CHECKING:
     from .llm.token_stream import Stream
     from .onnxruntime import install as install_as_onnxruntime
     from .run.api.caches.model_state import State
-    from .run.api.diagnostics.log_callback import set_default_logger_callback
-    from .run.api.diagnostics.log_severity import set_default_logger_severity, set_default_logger_verbosity
     from .run.api.diagnostics.node_assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
+    from .run.api.diagnostics.ort_logging import (
+        set_default_logger_callback,
+        set_default_logger_severity,
+        set_default_logger_verbosity,
+    )
     from .run.api.options.ort_devices import OrtArenaCfg, OrtDevice, OrtEpDevice, OrtHardwareDevice, OrtMemoryInfo
     from .run.api.options.ort_enums import (
         ExecutionMode,
@@ -242,8 +245,9 @@ _MODULES = {
         "unregister_execution_provider_library"
     ),
     ".run.api.options.ort_devices": "OrtArenaCfg OrtDevice OrtEpDevice OrtHardwareDevice OrtMemoryInfo",
-    ".run.api.diagnostics.log_callback": "set_default_logger_callback",
-    ".run.api.diagnostics.log_severity": "set_default_logger_severity set_default_logger_verbosity",
+    ".run.api.diagnostics.ort_logging": (
+        "set_default_logger_callback set_default_logger_severity set_default_logger_verbosity"
+    ),
     ".run.api.options.run_options": "RunOptions",
     ".run.api.options.session_options": "SessionOptions",
     ".run.api.session.unsupported_api": (

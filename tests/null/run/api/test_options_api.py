@@ -14,7 +14,7 @@ import opalite
 from opalite.errors import BindingError, InputTypeError, OptionError, UnsupportedApiError
 from opalite.ir.dtype import DType
 from opalite.ir.model_edits import ModelEdits
-from opalite.run.api.diagnostics.log_severity import SessionLog, set_default_logger_severity, warn_once
+from opalite.run.api.diagnostics.ort_logging import SessionLog, set_default_logger_severity, warn_once
 from opalite.run.api.options.session_options import log_no_effect, parse_edits
 from opalite.run.api.values import dlpack
 
@@ -30,7 +30,7 @@ def told(caplog: pytest.LogCaptureFixture) -> Any:
 
 
 def test_options_without_effect_are_logged_once(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opalite.run.api.diagnostics.log_severity._noticed", set())
+    monkeypatch.setattr("opalite.run.api.diagnostics.ort_logging._noticed", set())
     set_default_logger_severity(2)
     options = opalite.SessionOptions()
     options.intra_op_num_threads = 3

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from ....errors import InputTypeError, TerminatedError, UnsupportedApiError
-from ..diagnostics.log_severity import SessionLog, warn_once
+from ..diagnostics.ort_logging import SessionLog, warn_once
 from .option_descriptor import Option, Options
 
 

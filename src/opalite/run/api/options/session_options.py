@@ -12,7 +12,7 @@ import numpy as np
 from ....errors import InputTypeError, OptionError, UnsupportedApiError
 from ....ir.model_edits import ModelEdits
 from ....ir.model_edits import argmax_name as argmax_name
-from ..diagnostics.log_severity import SessionLog, warn_once
+from ..diagnostics.ort_logging import SessionLog, warn_once
 from ..values.ort_value import OrtValue
 from .option_descriptor import Option, Options
 from .ort_enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy

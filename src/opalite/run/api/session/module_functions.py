@@ -10,7 +10,7 @@ from typing import Any
 
 from ....cl.device.enumerate_devices import find_device, list_all
 from ....errors import InputTypeError, OptionError, UnsupportedApiError
-from ..diagnostics.log_severity import warn_once
+from ..diagnostics.ort_logging import warn_once
 from ..options.execution_providers import AVAILABLE
 from ..options.ort_devices import OrtEpDevice, describe_ep_device
 from ..values.ort_value import OrtValue

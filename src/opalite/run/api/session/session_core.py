@@ -30,7 +30,7 @@ from ...model.dispatcher import Dispatcher
 from ...model.run_lock import RunLock
 from ...model.run_request import RunRequest, TuneRequest
 from ...model.session_counters import SessionCounters
-from ..diagnostics.log_severity import SessionLog
+from ..diagnostics.ort_logging import SessionLog
 from ..diagnostics.stats_file import log_at_exit, write_stats
 from ..options.execution_providers import ProviderRequest, check_providers
 from ..options.run_options import RunOptions, check_not_terminated

@@ -15,13 +15,13 @@ from ..options.execution_providers import (
 )
 from ..options.session_options import SessionOptions, copy_options
 from ..values.ort_value import OrtValue
-from .async_runs import AsyncRuns
+from .session_runs import SessionRuns
 
 if TYPE_CHECKING:  # modules that few sessions need are imported at first use
     from ..options.ort_devices import OrtEpDevice, OrtMemoryInfo
 
 
-class SessionApi(AsyncRuns):
+class SessionApi(SessionRuns):
     """A session with the queries and settings of onnxruntime's class."""
 
     # The model

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import opalite
-from opalite.run.api.session.async_runs import AsyncRuns
+from opalite.run.api.session.session_runs import SessionRuns
 
 from .....helpers.small_models import classifier, noise
 
@@ -191,6 +191,6 @@ def test_threads_end_with_the_session() -> None:
     for thread in threads:
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
-    assert AsyncRuns._threads is None
+    assert SessionRuns._threads is None
     assert len(asyncio.run(session.arun(None, {"x": noise(1, 3, 16, 16)}))) == 1
     session.close()

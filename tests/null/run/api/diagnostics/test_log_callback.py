@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 
 from opalite.errors import InputTypeError, OptionError
-from opalite.run.api.diagnostics.log_callback import set_default_logger_callback
-from opalite.run.api.diagnostics.log_severity import SessionLog, StderrHandler, set_default_logger_severity
+from opalite.run.api.diagnostics.ort_logging import (
+    SessionLog,
+    StderrHandler,
+    set_default_logger_callback,
+    set_default_logger_severity,
+)
 
 Message = tuple[int, str, str, str, str]
 root = logging.getLogger("opalite")
