@@ -63,11 +63,11 @@ def ways_to_enqueue(rt: Runtime, launches: list[PreparedLaunch]) -> dict[str, Wa
                 raw(*args)
 
         ways["ctypes, bare"] = through_ctypes
-    os.environ["OPALITE_REPLAY"] = "0"
+    os.environ["OPALITE_STRATEGY"] = "queue"
     ways["opalite, queue"] = rt.record(launches, replay=True).run
-    os.environ["OPALITE_REPLAY"] = "1"
+    os.environ["OPALITE_STRATEGY"] = "replay"
     replayed = rt.record(launches, replay=True)
-    del os.environ["OPALITE_REPLAY"]
+    del os.environ["OPALITE_STRATEGY"]
     if replayed.replays:
         ways["opalite, replay"] = replayed.run
     return ways

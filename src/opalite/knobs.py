@@ -97,6 +97,7 @@ MEMORIES = ("auto", "buffer", "image", "low", "normal")
 LEVELS = ("none", "fast", "normal", "wide", "exhaustive")
 HINTS = ("high", "normal", "low")
 LINKERS = ("auto", "own", "system")
+STRATEGIES = ("auto", "queue", "replay", "megakernel", "persistent")
 PLANNERS = ("best", "naive", "by_size", "by_breadth", "best_fit", "by_lifetime", "search")
 
 
@@ -189,13 +190,11 @@ _declare(
 )
 _declare("OPALITE_FLUSH", _number(0), None, "Flush the queue every N launches, 0 never; default: by device.")
 _declare(
-    "OPALITE_MEGAKERNEL", _flag, True, "0 never joins the launches of a program that runs often into one, on PoCL."
-)
-_declare(
-    "OPALITE_PERSISTENT",
-    _flag,
-    True,
-    "0 never links the launches of a program into persistent kernels, on NVIDIA GPUs.",
+    "OPALITE_STRATEGY",
+    _choice(STRATEGIES),
+    "auto",
+    "How launches reach the device: queue enqueues them one by one, replay records them (Adreno), megakernel joins "
+    "those of programs that run often (PoCL), persistent links them (NVIDIA); auto: what the device supports.",
 )
 _declare(
     "OPALITE_SPIN_US",
@@ -203,7 +202,6 @@ _declare(
     1000,
     "Microseconds for which worker threads spin after a run before they sleep, on PoCL; 0: no spinning.",
 )
-_declare("OPALITE_REPLAY", _flag, True, "0 records no launches for replay, on Adreno.")
 
 
 def get(name: str) -> Any:
@@ -215,6 +213,11 @@ def override(name: str, value: str) -> None:
     """Set a setting for this process and those that it starts."""
     assert name in _KNOBS
     os.environ[name] = value
+
+
+def allows_strategy(name: str) -> bool:
+    """Whether OPALITE_STRATEGY allows the strategy `name`."""
+    return get("OPALITE_STRATEGY") in ("auto", name)
 
 
 def foreign(name: str) -> str:

@@ -479,7 +479,7 @@ def test_bench_tells_of_engines_that_cannot() -> None:
 
 
 def test_bench_finds_the_mode_of_most_inferences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")  # its programs take seconds
+    monkeypatch.setenv("OPALITE_STRATEGY", "queue")  # its programs take seconds
     options = ("--throughput", "--threads", "2", "--duration", "0.2", "--json", "t.json")
     text = opalite("bench", "add.onnx", *options)
     for mode in ("opalite latency", "opalite threads 2", "opalite processes 2"):

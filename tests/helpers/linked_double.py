@@ -109,8 +109,7 @@ class Double:
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> type[Double]:
     """Linking is supported, and linked kernels count as faster."""
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
-    monkeypatch.setenv("OPALITE_REPLAY", "0")
+    monkeypatch.setenv("OPALITE_STRATEGY", "persistent")
     monkeypatch.setattr(executable, "may_link", lambda rt: True)
     monkeypatch.setattr(persistent_kernel_strategy, "WORTH_RUNS", 2)
     monkeypatch.setattr(persistent_kernel_strategy, "GAIN", 1e9)

@@ -155,8 +155,8 @@ class Runtime(Transfers):
     @property
     def replay(self) -> RecordableQueues | str:
         """The device's replay extension, or the reason why launches are enqueued one by one."""
-        if not knobs.get("OPALITE_REPLAY"):
-            return "OPALITE_REPLAY=0"
+        if not knobs.allows_strategy("replay"):
+            return f"OPALITE_STRATEGY={knobs.get('OPALITE_STRATEGY')}"
         if self._replay is None:
             self._replay = find_recordable_queues(self.device)
         return self._replay

@@ -58,7 +58,7 @@ def outputs(rt: Runtime, model: Any, feeds: dict[str, Any], tier: str, precision
 def test_tiers_agree(rt: Runtime, name: str, precision: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPALITE_TIERS", "0")
     monkeypatch.setenv("OPALITE_PLAN_CACHE", "0")
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")  # two seconds of compiling each
+    monkeypatch.setenv("OPALITE_STRATEGY", "queue")  # two seconds of compiling each
     model, feeds = MODELS[name]
     tiers = ("optimized", "generic")
     (special, picked), (general, others) = (outputs(rt, model, feeds, tier, precision.value) for tier in tiers)

@@ -44,7 +44,7 @@ def test_one_core_of_several(rt: Runtime, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(dense().SerializeToString())
     core = max(os.sched_getaffinity(0))
     environment = {k: v for k, v in os.environ.items() if k not in ("POCL_AFFINITY", "POCL_MAX_PTHREAD_COUNT")}
-    environment |= {"OPALITE_MEGAKERNEL": "1", "OPALITE_CACHE_DIR": str(tmp_path / "cache")}
+    environment |= {"OPALITE_STRATEGY": "megakernel", "OPALITE_CACHE_DIR": str(tmp_path / "cache")}
     command = [sys.executable, "-c", _ONE_CORE, str(core), str(tmp_path / "m.onnx"), rt.info.id]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

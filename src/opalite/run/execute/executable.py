@@ -32,14 +32,13 @@ from .build_progress_bar import build_progress
 from .compile_queue import Job
 from .host_operators import HostOperators, HostRunner
 from .kernel_arguments import KernelArguments
-from .launch_batches import Recorder
 from .loops.enqueued_loop_iterations import EnqueuedLoopIterations
 from .loops.loop_iterations import LoopCarryPlan, LoopIterations
 from .memory.io_transfer import UNBOUND, Bindings, IoTransfer, Target
 from .memory.slot_memory import Placed, SlotMemory
 from .run_trace import RunTrace
 from .shape_instance import ShapeInstance
-from .step_schedule import StepSchedule
+from .step_schedule import Recorder, StepSchedule
 from .strategies.describe_strategy import describe_queueing
 from .strategies.host_fast_path import make_host_fast_path
 from .strategies.megakernel_builder import Megakernels

@@ -1,19 +1,37 @@
-"""StepSchedule: the order of a program's steps, computed once for all of its shapes, as step numbers."""
+"""The order of a program's steps: as step numbers for all of its shapes, and as phases, with launches combined."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
+from ...cl.queue.event_times import LaunchTimes
+from ...cl.queue.launch_sequence import LaunchSequence
+from ...cl.queue.prepared_launch import PreparedLaunch
 from ...plan.program import DownloadStep, HostStep, LaunchStep, Program, ReferenceStep, SlotArg, Step, UploadStep
+from ...pocl.megakernel.host_thread_loop import HostThreadLoop
+
+if TYPE_CHECKING:
+    from .shape_instance import ShapeInstance
+
+Phase: TypeAlias = "LaunchSequence | HostThreadLoop | UploadStep | DownloadStep | HostStep | ReferenceStep"
+"""A step, or all the launches between two steps of another kind."""
+
+Recorder: TypeAlias = Callable[[LaunchStep, LaunchTimes], None]
+"""Called with the LaunchStep and the times of each launch of a profiled run."""
+
+
+Replacements: TypeAlias = Mapping[int, Sequence[PreparedLaunch]]
+"""Launches that replace those of steps, by number of the step."""
 
 
 class StepSchedule:
     """The schedule of a program; all shapes have the same steps in number, order and kind.
 
-    first, last: steps before and after all launches. middle: the others in order. io_steps: transfers in `first` and
-    `last`. slots: used by each launch. uploads: those whose value is uploaded once. bindable: downloads of outputs that
-    only launches write and the host does not read again, so that another buffer can be bound to them.
+    first, last: steps before and after all launches. middle: the others in order. slots: used by each launch. uploads:
+    those whose value is uploaded once. bindable: downloads of outputs that only launches write and the host does not
+    read again, so that another buffer can be bound to them.
     """
 
     def __init__(self, program: Program) -> None:
@@ -21,7 +39,6 @@ class StepSchedule:
         self.first, self.last = steps_outside(program)
         moved = {*self.first, *self.last}
         self.middle = [i for i in range(len(steps)) if i not in moved]
-        self.io_steps = [i for i in (*self.first, *self.last) if isinstance(steps[i], UploadStep | DownloadStep)]
         self.slots = {
             i: frozenset(a.slot for a in s.args if isinstance(a, SlotArg))
             for i, s in enumerate(steps)
@@ -80,3 +97,36 @@ def steps_outside(program: Program) -> tuple[list[int], list[int]]:
             else:
                 wanted.update(s.inputs)
     return first, last[::-1]
+
+
+def make_phases(
+    instance: ShapeInstance,
+    replaced: Replacements | None = None,
+    loop: HostThreadLoop | None = None,
+    replay: bool = False,
+) -> list[Phase]:
+    """The phases in order: steps before all launches, launches and other steps, and steps after all launches.
+
+    loop: replaces all launches. replay: whether launches are replayed from the second run on.
+    """
+    steps, schedule, launches = instance.program.steps, instance.schedule, instance.launches
+    instead = replaced or {}
+    phases: list[Phase] = [steps[i] for i in schedule.first]  # type: ignore[misc]
+    waiting: list[PreparedLaunch] = []
+
+    def add_waiting() -> None:
+        if waiting and loop is not None:
+            phases.append(loop)
+        elif waiting:
+            phases.append(instance.rt.record(list(waiting), replay=replay))
+        waiting.clear()
+
+    for i in schedule.middle:
+        step = steps[i]
+        if isinstance(step, LaunchStep):
+            waiting.extend(instead[i] if i in instead else [launches[i]])
+        else:
+            add_waiting()
+            phases.append(step)
+    add_waiting()
+    return [*phases, *(steps[i] for i in schedule.last)]  # type: ignore[list-item]

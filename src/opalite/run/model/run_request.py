@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..execute.launch_batches import Recorder
 from ..execute.memory.io_transfer import Target
+from ..execute.step_schedule import Recorder
 from .run_lock import RunLock
 
 if TYPE_CHECKING:

@@ -233,7 +233,7 @@ def test_a_launch_that_cannot_run_is_never_recorded(rt: Runtime, monkeypatch: py
 
 
 def test_recording_can_be_switched_off(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_REPLAY", "0")
+    monkeypatch.setenv("OPALITE_STRATEGY", "queue")
     chain = Chain(rt)
     recording = rt.record(chain.launches, replay=True)
     done = done_by(rt, lambda: [recording.run() for _ in range(3)])
@@ -241,7 +241,7 @@ def test_recording_can_be_switched_off(rt: Runtime, monkeypatch: pytest.MonkeyPa
     assert chain.value() == expected(3)
     session = opalite.InferenceSession(classifier().SerializeToString(), device=rt.info.id, precision="fp32")
     (sentence,) = session.explain({"x": noise(1, 3, 8, 8)}).queueing
-    assert sentence.endswith("enqueued one by one: OPALITE_REPLAY=0")
+    assert sentence.endswith("enqueued one by one: OPALITE_STRATEGY=queue")
 
 
 def test_a_replay_that_fails_is_an_error_that_names_the_launches(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,13 +277,12 @@ def open_session(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> opalite.Infere
 def test_sessions_replay_with_equal_results(rt: Runtime, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = use(monkeypatch, RecordingDriver(most))
     monkeypatch.setattr(RecordableQueues, "min_launches", 2)
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
+    monkeypatch.setenv("OPALITE_STRATEGY", "queue")
     shapes = [(1, 3, 16, 16), (2, 3, 9, 7), (1, 3, 16, 16)]
     feeds = [noise(*shapes[i // 4], seed=i) for i in range(12)]
     plain = opalite.InferenceSession(classifier().SerializeToString(), device=rt.info.id, precision="fp32")
-    monkeypatch.setenv("OPALITE_REPLAY", "0")
     want = [plain.run(None, {"x": x})[0] for x in feeds]
-    monkeypatch.setenv("OPALITE_REPLAY", "1")
+    monkeypatch.setenv("OPALITE_STRATEGY", "replay")
     session = open_session(rt, monkeypatch)
     traces = []
     for x, w in zip(feeds, want, strict=True):
@@ -298,7 +297,7 @@ def test_sessions_replay_with_equal_results(rt: Runtime, most: int, monkeypatch:
 def test_bound_outputs_are_replayed_into_other_memory(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = use(monkeypatch, RecordingDriver())
     monkeypatch.setattr(RecordableQueues, "min_launches", 2)
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
+    monkeypatch.setenv("OPALITE_STRATEGY", "replay")
     session = open_session(rt, monkeypatch)
     feeds = [noise(1, 3, 8, 8, seed=i) for i in range(6)]
     want = [session.run(None, {"x": x})[0] for x in feeds]

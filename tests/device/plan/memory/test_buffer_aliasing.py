@@ -104,7 +104,7 @@ def test_a_session_tells_what_is_free_and_where(nesting: Runtime) -> None:
 
 
 def test_replays_of_nested_tensors(nesting: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_REPLAY", "1")
+    monkeypatch.setenv("OPALITE_STRATEGY", "replay")
     session = open_session()
     for _ in range(4):
         np.testing.assert_array_equal(session.run(None, FEEDS)[0], reference())

@@ -32,7 +32,7 @@ from opalite.pocl.megakernel import host_thread_loop
 from opalite.pocl.megakernel.call_from_host import current_core, find_host_function
 from opalite.pocl.megakernel.host_thread_loop import HostThreadLoop, supports_host_loop
 from opalite.run.execute.executable import Executable
-from opalite.run.execute.launch_batches import Phase
+from opalite.run.execute.step_schedule import Phase
 from opalite.run.execute.strategies import megakernel_builder
 from opalite.run.model.onnx_model import OnnxModel
 
@@ -44,7 +44,7 @@ PATIENCE_S = 120.0  # for a worker process that starts and links on a busy machi
 @pytest.fixture
 def linking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     monkeypatch.setattr(megakernel_builder, "WORTH_RUNS", 2)
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "1")
+    monkeypatch.setenv("OPALITE_STRATEGY", "megakernel")
     if not megakernel_builder.supports_megakernel(rt) or rt.programs._pool is None:
         pytest.skip(f"{rt.info.name} keeps its launches")
     if "basic-" in rt.info.version:
@@ -187,7 +187,7 @@ def test_launches_stay_where_linking_fails(linking: Runtime, monkeypatch: pytest
 
 
 def test_knob_turns_it_off(linking: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
+    monkeypatch.setenv("OPALITE_STRATEGY", "queue")
     session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
     for _ in range(4):
         session.run(None, {"x": noise(1, 3, 12, 10)})

@@ -30,8 +30,7 @@ LINKS = {"input_ids": TOKEN}
 def apart(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """A device whose memory the host does not reach, and values are written to, or carried by launches."""
     monkeypatch.setattr(Runtime, "supports_inline_upload", request.param)
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
-    monkeypatch.setenv("OPALITE_PERSISTENT", "0")
+    monkeypatch.setenv("OPALITE_STRATEGY", "queue")
     monkeypatch.setattr(host_memory, "shares_memory", lambda *_: False)
     monkeypatch.setattr(Runtime, "shares_memory", property(lambda _: False))
 

@@ -199,7 +199,7 @@ def test_many_sizes_keep_no_more_sub_buffers_than_some(rt: Runtime) -> None:
 @pytest.fixture
 def linking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     monkeypatch.setattr(megakernel_builder, "WORTH_RUNS", 2)
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "1")
+    monkeypatch.setenv("OPALITE_STRATEGY", "megakernel")
     if not megakernel_builder.supports_megakernel(rt) or rt.programs._pool is None:
         pytest.skip(f"{rt.info.name} keeps its launches")
     return rt

@@ -64,9 +64,7 @@ def open_session(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Open:
 
 
 def test_by_launches(open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
-    monkeypatch.setenv("OPALITE_REPLAY", "0")
-    monkeypatch.setenv("OPALITE_PERSISTENT", "0")
+    monkeypatch.setenv("OPALITE_STRATEGY", "queue")
     session = open_session(classifier())
     want = session.run(None, X)[0]
     session.run(None, X)
@@ -76,8 +74,7 @@ def test_by_launches(open_session: Open, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_by_replay(rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_REPLAY", "1")
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
+    monkeypatch.setenv("OPALITE_STRATEGY", "replay")
     if isinstance(rt.replay, str):
         pytest.skip(rt.replay)
     session = open_session(classifier())
@@ -106,8 +103,7 @@ def test_by_a_loop(rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPa
 
 
 def test_of_a_bundle(open_session: Open, rt: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
-    monkeypatch.setenv("OPALITE_PERSISTENT", "0")
+    monkeypatch.setenv("OPALITE_STRATEGY", "queue")
     source, path = tmp_path / "m.onnx", tmp_path / "m.opal"
     source.write_bytes(classifier().SerializeToString())
     opalite.compile(source, path, device=rt.info.id, shapes={"x": (1, 3, 8, 8)}, precision="fp32")
@@ -151,8 +147,7 @@ def test_what_the_caller_gave_and_what_the_model_holds_stay_theirs(open_session:
 
 
 def test_the_trace_of_a_run(open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
-    monkeypatch.setenv("OPALITE_REPLAY", "0")
+    monkeypatch.setenv("OPALITE_STRATEGY", "queue")
     session = open_session(classifier())
     session.run(None, X)
     first = session.last_trace

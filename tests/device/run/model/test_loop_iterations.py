@@ -162,7 +162,7 @@ def warm_up(session: Any, name: str) -> None:
 @pytest.mark.parametrize("way", ["loop", "queue"])
 @pytest.mark.parametrize("name", MODELS)
 def test_trips_equal_onnxruntimes(name: str, way: str, rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "1" if way == "loop" else "0")
+    monkeypatch.setenv("OPALITE_STRATEGY", "megakernel" if way == "loop" else "queue")
     session = open_session(name, rt)
     for trips in COUNTS[:3]:
         check(session, name, trips)
@@ -197,7 +197,7 @@ def test_one_plan_serves_all_numbers_of_trips(name: str, rt: Runtime) -> None:
 @pytest.mark.parametrize("way", ["loop", "queue"])
 @pytest.mark.parametrize("name", ["places", "until", "scan"])
 def test_many_trips_are_made_in_parts(name: str, way: str, rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "1" if way == "loop" else "0")
+    monkeypatch.setenv("OPALITE_STRATEGY", "megakernel" if way == "loop" else "queue")
     session = open_session(name, rt)
     warm_up(session, name)
     monkeypatch.setattr(loop_runner, "MAX_ITERATIONS", 7)

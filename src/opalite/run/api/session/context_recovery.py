@@ -74,7 +74,7 @@ class Recovery(SessionCore):
                 self._dispatcher.forget_routes()
                 self._fallback_process = SessionProcess(
                     self._arguments,
-                    environment={"OPALITE_PERSISTENT": "0"},
+                    environment={"OPALITE_STRATEGY": "queue"},
                     may_recover=False,  # this session starts another process
                     error=DeviceLostError,
                 )

@@ -20,9 +20,9 @@ from ....cl.runtime import Runtime, find_runtime
 from ....errors import InputError, InputTypeError
 from ....ir.device.device_info import DeviceInfo
 from ....ir.precision import PrecisionPolicy
-from ...execute.launch_batches import Recorder
 from ...execute.memory.io_transfer import Target
 from ...execute.run_trace import RunRecord, RunTrace
+from ...execute.step_schedule import Recorder
 from ...model.background.background_compile import BackgroundCompiler
 from ...model.background.graph_compiler import Compiler
 from ...model.compile_options import CompileOptions

@@ -322,7 +322,7 @@ def _is_alike(mine: Step, its: Step) -> bool:
 
 def supports_megakernel(rt: Runtime) -> bool:
     """Whether launches cost enough on this device, and kernels may pass on its memory addresses."""
-    return bool(knobs.get("OPALITE_MEGAKERNEL")) and rt.info.family == "pocl"
+    return knobs.allows_strategy("megakernel") and rt.info.family == "pocl"
 
 
 def _stretches(program: Program, functions: Mapping[int, int]) -> list[list[int]]:

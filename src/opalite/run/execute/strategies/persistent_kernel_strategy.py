@@ -308,4 +308,4 @@ class _Timed:
 
 def may_link(rt: Runtime) -> bool:
     """Whether launches may be linked on this device: a tested device, and not turned off by a knob."""
-    return bool(knobs.get("OPALITE_PERSISTENT")) and rt.info.links_launches
+    return knobs.allows_strategy("persistent") and rt.info.links_launches

@@ -15,12 +15,12 @@ from ....errors import OpaliteError
 from ....plan.program import DownloadStep, UploadStep
 from ....plan.template.dynamic_parameters import Values
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop
-from ..launch_batches import Phase, Recorder, Replacements, make_phases
 from ..loops.enqueued_loop_iterations import EnqueuedLoopIterations, enqueued_iterations_of
 from ..loops.loop_iterations import LoopCarryPlan
 from ..memory.output_ring_buffer import OutputRingBuffer
 from ..run_trace import RunTrace
 from ..shape_instance import ShapeInstance
+from ..step_schedule import Phase, Recorder, Replacements, make_phases
 
 
 class Queue:

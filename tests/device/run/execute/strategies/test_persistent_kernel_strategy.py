@@ -313,9 +313,9 @@ def test_a_step_that_is_left_out_leaves_the_cache_right(rt: Runtime, double: typ
 
 
 def test_on_unless_turned_off(monkeypatch: pytest.MonkeyPatch, rt: Runtime) -> None:
-    monkeypatch.delenv("OPALITE_PERSISTENT", raising=False)
+    monkeypatch.delenv("OPALITE_STRATEGY", raising=False)
     assert persistent_kernel_strategy.may_link(rt) == (rt.info.family == "nvidia")
-    monkeypatch.setenv("OPALITE_PERSISTENT", "0")
+    monkeypatch.setenv("OPALITE_STRATEGY", "queue")
     assert not persistent_kernel_strategy.may_link(rt)
 
 
@@ -332,7 +332,7 @@ def test_where_programs_are_no_ptx(
 
 
 def test_on_gpus_that_link(rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_PERSISTENT", "1")
+    monkeypatch.setenv("OPALITE_STRATEGY", "persistent")
     if not persistent_kernel_strategy.may_link(rt):
         pytest.skip(f"kernels are not linked on {rt.info.name}")
     monkeypatch.setattr(persistent_kernel_strategy, "WORTH_RUNS", 2)
@@ -342,7 +342,7 @@ def test_on_gpus_that_link(rt: Runtime, open_session: Open, monkeypatch: pytest.
     settled(session)
     session.run(None, X)
     assert session.last_trace.strategy == "persistent", queueing(session)
-    monkeypatch.setenv("OPALITE_PERSISTENT", "0")
+    monkeypatch.setenv("OPALITE_STRATEGY", "queue")
     plain = open_session()
     for feeds in (X, OTHER):
         np.testing.assert_array_equal(session.run(None, feeds)[0], plain.run(None, feeds)[0])

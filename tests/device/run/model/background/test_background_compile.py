@@ -314,7 +314,7 @@ def test_the_next_model_finds_every_generic_program(
 def test_a_megakernel_is_linked_while_programs_are_built_if_the_model_runs_often(
     open_session: Open, lacking: list[bool], held: threading.Event, rt: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "1")
+    monkeypatch.setenv("OPALITE_STRATEGY", "megakernel")
     if not supports_megakernel(rt):
         pytest.skip("launches stay apart here")
     linked: list[Any] = []

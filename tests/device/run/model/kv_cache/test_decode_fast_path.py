@@ -25,7 +25,7 @@ def feed(state: opalite.State, tokens: Sequence[int]) -> None:
 def test_what_follows_from_sizes_is_made_while_the_device_computes(
     rt: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
+    monkeypatch.setenv("OPALITE_STRATEGY", "persistent")
     looks = [False]
     made: list[bool] = []  # by a look ahead
     compute, look = ShapeTensors._compute, DecodeFastPath._look_ahead
