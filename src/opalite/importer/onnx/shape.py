@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...ir.graph import Value
 from ...ir.symbols import always_equal, is_symbolic, symbolic_max
-from ...ops.data_movement import Concat, Pad, Slice
+from ...ops.data_movement import Pad, Slice
 from ...ops.operator import normalize_axis
 from ..walk.emitter import default_element
 from ..walk.node_context import NodeContext, onnx_op
@@ -107,7 +107,7 @@ def concat(ctx: NodeContext) -> Value:
             shape[axis] = sum(v.shape[axis] for v in values if axis < len(v.shape))
             return ctx.constant(np.zeros(shape, model.dtype.np))
     axis = ctx.axis_of(len(values[0].shape), 1)
-    return values[0] if len(values) == 1 else ctx.add(Concat(axis=axis), values)
+    return ctx.concat(values, axis)
 
 
 def _other_sizes(v: Value, axis: int) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from .loop_body_analysis import distance_power, shapes_depend_on
 from .loop_body_tasks import Body, LoopTask, MapTask, ScanPlan, ScanTask, shaped_as
 from .name_scopes import Item, make_item
 from .static_sequences import SEQUENCES
-from .symbolic_dims import STATIC_DIM, DimSpec, DynamicDim
+from .symbolic_dims import DimSpec, declared_dims, symbolic_dims
 from .text_generation import GenerationTask, gather_inputs, gather_outputs
 
 _SCAN_ORDER = ("input_axes", "input_directions", "output_axes", "output_directions")
@@ -234,16 +234,9 @@ def _body(walk: GraphWalk, item: Item, graph: GraphDef, states: slice, declared:
     fed = tuple((local, outer) for local, outer in captured if local not in weights)
     given = [*fed, *zip([v.name for v in graph.inputs[states]], item.inputs[states], strict=False)]
     values = ((local, walk.lookup(outer)) for local, outer in given if outer)
-    dims: dict[str, DimSpec] = {
-        local: [DynamicDim(d.text) if is_symbolic_int(d) else STATIC_DIM for d in v.shape]
-        for local, v in values
-        if v is not None
-    }
+    dims: dict[str, DimSpec] = {local: symbolic_dims(v.shape) for local, v in values if v is not None}
     if declared:
-        dims |= {
-            v.name: [STATIC_DIM if isinstance(d, int) else DynamicDim(d or "") for d in v.shape or ()]
-            for v in graph.inputs
-        }
+        dims |= {v.name: declared_dims(v.shape or ()) for v in graph.inputs}
     return Body(graph, walk.nested(item, graph, weights, {n: d for n, d in dims.items() if any(d)}), fed)
 
 

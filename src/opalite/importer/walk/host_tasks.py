@@ -15,13 +15,12 @@ import numpy as np
 
 from ...errors import ModelError, OpaliteError, ShapeError
 from ...ir.graph import Value
-from ...ir.symbols import is_symbolic_int
 from ...ops.host import BY_PYTHON
 from ..host.onnx_reference import host_reason, run_host
 from ..proto.encode import make_proto
 from .model_importer import ModelImporter
 from .name_scopes import Item
-from .symbolic_dims import STATIC_DIM, DimSpec, DynamicDim
+from .symbolic_dims import STATIC_DIM, DimSpec, DynamicDim, symbolic_dims
 
 Runner = Callable[[ModelImporter, Mapping[str, Any]], Sequence[Any]]
 """Runs an import: runner(importer, feeds) -> outputs in order. Feeds and outputs are arrays, lists of them or None."""
@@ -158,7 +157,7 @@ class TrimTask(Task):
         value = find(self.inputs[0])
         if value is None:
             return {}
-        rest = [DynamicDim(d.text) if is_symbolic_int(d) else STATIC_DIM for d in value.shape[1:]]
+        rest = symbolic_dims(value.shape[1:])
         return {self.outputs[0]: [DynamicDim(self.inputs[1]), *rest]}
 
     def run(self, values: Values, runner: Runner) -> list[Any]:

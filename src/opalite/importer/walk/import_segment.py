@@ -12,7 +12,6 @@ from ...errors import ModelError, OpaliteError
 from ...ir import Array, DType, Node, Value
 from ...ir.feeds import is_tensor
 from ...ir.growable_tensor import GrowableTensor
-from ...ir.symbols import is_symbolic_int
 from .constant_evaluation import ancestors, is_cheap
 from .control_flow import find_control
 from .graph_walk import GraphWalk
@@ -21,16 +20,7 @@ from .kv_cache_append import append_in_place
 from .name_scopes import Item
 from .segments import ExportSource, GraphOutput, PassThrough, Segment, SegmentTable, Stage, contents_key
 from .shape_dependent_inputs import ShapeDependentInputs
-from .symbolic_dims import (
-    ALL_STATIC,
-    STATIC_DIM,
-    DimSpec,
-    DynamicDim,
-    DynamicDims,
-    InputSignature,
-    as_array,
-    may_hold_sizes,
-)
+from .symbolic_dims import ALL_STATIC, DimSpec, DynamicDims, InputSignature, as_array, may_hold_sizes, symbolic_dims
 
 
 def select_segment(
@@ -169,7 +159,7 @@ def _dims_after(stage: Stage, walk: GraphWalk, names: Sequence[str]) -> DynamicD
     for n in names:
         value = walk.env.get(n) or walk.lookup(n)
         if value is not None:
-            declared[n] = [DynamicDim(d.text) if is_symbolic_int(d) else STATIC_DIM for d in value.shape]
+            declared[n] = symbolic_dims(value.shape)
             if walk.builder.shape_tensors.get(value) is not None:
                 contents.add(n)
     for task in walk.tasks:

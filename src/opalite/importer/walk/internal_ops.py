@@ -9,7 +9,6 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir.graph import Value
-from ...ops.data_movement import Concat, Slice
 from ...ops.operator import normalize_axis
 from ...ops.pairwise_distance import PairwiseDistance
 from ..proto.graphdef import DOMAIN, Attr, NodeDef
@@ -23,15 +22,16 @@ def internal_node(op_type: str, name: str, inputs: tuple[str, ...], output: str,
 
 
 @onnx_op("PassThrough", domain=DOMAIN)
+@onnx_op("Optional", "OptionalGetElement", since=15)
 def same(ctx: NodeContext) -> Value:
-    """Import Same: return the input under another name."""
+    """Import PassThrough, Optional and OptionalGetElement: an optional that holds a tensor is that tensor."""
     return ctx.input(0)
 
 
 @onnx_op("Stack", domain=DOMAIN)
 def stack(ctx: NodeContext) -> Value:
     """Import Stack: stack the inputs, all of one shape, along a new `axis`; in reverse order if `reverse`."""
-    values = [v for v in ctx.inputs if v is not None]
+    values = ctx.present
     shape = values[0].shape
     for v in values:
         if v.shape != shape:
@@ -43,38 +43,28 @@ def stack(ctx: NodeContext) -> Value:
     rows = [ctx.reshape(v, row) for v in values]
     if ctx.attr("reverse"):
         rows.reverse()
-    return rows[0] if len(rows) == 1 else ctx.add(Concat(axis=axis), rows)
+    return ctx.concat(rows, axis)
 
 
 @onnx_op("Join", domain=DOMAIN)
 def join(ctx: NodeContext) -> Value:
     """Import Join: concatenate the inputs along `axis`."""
-    values = [v for v in ctx.inputs if v is not None]
-    axis = normalize_axis(ctx.attr("axis"), len(values[0].shape))
-    return values[0] if len(values) == 1 else ctx.add(Concat(axis=axis), values)
+    values = ctx.present
+    return ctx.concat(values, normalize_axis(ctx.attr("axis"), len(values[0].shape)))
 
 
 @onnx_op("Cut", domain=DOMAIN)
 def cut(ctx: NodeContext) -> Value:
     """Import Cut: return x[..., start : start + length, ...] at `axis`."""
-    x = ctx.input(0)
-    return _rows(ctx, x, ctx.attr("axis"), ctx.attr("start"), ctx.attr("length"))
+    x, axis, start, length = ctx.input(0), ctx.attr("axis"), ctx.attr("start"), ctx.attr("length")
+    return x if length == x.shape[axis] else ctx.slice_axis(x, axis, start, start + length)
 
 
 @onnx_op("Take", domain=DOMAIN)
 def take(ctx: NodeContext) -> Value:
     """Import Take: return x[..., index, ...] at `axis`, without that axis."""
-    x = ctx.input(0)
-    axis = ctx.attr("axis")
-    return ctx.reshape(_rows(ctx, x, axis, ctx.attr("index"), 1), x.shape[:axis] + x.shape[axis + 1 :])
-
-
-def _rows(ctx: NodeContext, x: Value, axis: int, start: int, length: int) -> Value:
-    if length == x.shape[axis]:
-        return x
-    starts = tuple(start if i == axis else 0 for i in range(len(x.shape)))
-    sizes = tuple(length if i == axis else d for i, d in enumerate(x.shape))
-    return ctx.add(Slice(starts=starts, steps=(1,) * len(x.shape), sizes=sizes), [x])
+    x, axis, index = ctx.input(0), ctx.attr("axis"), ctx.attr("index")
+    return ctx.reshape(ctx.slice_axis(x, axis, index, index + 1), x.shape[:axis] + x.shape[axis + 1 :])
 
 
 @onnx_op("Distances", domain=DOMAIN)
@@ -83,18 +73,6 @@ def distances(ctx: NodeContext) -> Value:
     x, y = ctx.input(0), ctx.input(1)
     found = ctx.add(PairwiseDistance(power=ctx.attr("power")), [x, ctx.transpose(y, (1, 0))])
     return ctx.transpose(found, (1, 0))
-
-
-@onnx_op("Optional", since=15)
-def optional(ctx: NodeContext) -> Value:
-    """Import Optional: return the tensor: an optional that holds a tensor is that tensor."""
-    return ctx.input(0)
-
-
-@onnx_op("OptionalGetElement", since=15)
-def optional_get_element(ctx: NodeContext) -> Value:
-    """Import OptionalGetElement: return the tensor of an optional that holds one."""
-    return ctx.input(0)
 
 
 @onnx_op("OptionalHasElement", since=15)

@@ -12,7 +12,7 @@ from ...ir import Array
 from ..proto.functions import FunctionTable
 from ..proto.graphdef import GraphDef
 from .name_scopes import Item, make_item
-from .symbolic_dims import ALL_STATIC, STATIC_DIM, DimSpec, DynamicDim, DynamicDims
+from .symbolic_dims import ALL_STATIC, DimSpec, DynamicDims, declared_dims
 
 
 class ModelImporter:
@@ -54,7 +54,7 @@ class ModelImporter:
         declared: dict[str, DimSpec] = {}
         for info in self.graph.inputs:
             if info.kind == "tensor" and info.shape is not None:
-                declared[info.name] = [STATIC_DIM if isinstance(d, int) else DynamicDim(d or "") for d in info.shape]
+                declared[info.name] = declared_dims(info.shape)
         return DynamicDims(declared, frozenset(), automatic=True)
 
     def nested(

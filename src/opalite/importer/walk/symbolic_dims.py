@@ -18,7 +18,7 @@ from ...errors import ShapeError
 from ...ir import Array, DType
 from ...ir.feeds import dtype_of, is_tensor
 from ...ir.growable_tensor import GrowableTensor
-from ...ir.symbols import Trace, hint_of
+from ...ir.symbols import Trace, hint_of, is_symbolic_int
 
 RESERVED = "positions reserved"
 """Name of the size of growable memory, in messages."""
@@ -37,6 +37,16 @@ class DynamicDim:
 STATIC_DIM = None
 DimSpec = Sequence["DynamicDim | None"]
 """For each axis: a DynamicDim, or None for a static dimension."""
+
+
+def symbolic_dims(shape: Sequence[int]) -> DimSpec:
+    """Return the dimensions of a value that segments share: dynamic if they are symbolic."""
+    return [DynamicDim(d.text) if is_symbolic_int(d) else STATIC_DIM for d in shape]
+
+
+def declared_dims(shape: Iterable[int | str | None]) -> DimSpec:
+    """Return the dimensions that a model declares: dynamic unless they are numbers."""
+    return [STATIC_DIM if isinstance(d, int) else DynamicDim(d or "") for d in shape]
 
 
 @dataclass(frozen=True)
