@@ -8,7 +8,7 @@
     contents/<key>.json       digests of data files (the same)
     plans/AB/<key>/….failed   sizes without gain by a specialized plan (run/model/background/respecialize.py)
     bundles/AB/<key>.safetensors     re-emitted programs of bundles (run/model/bundle_reemitter.py)
-    precision/AB/<key>.json   decision of precision 'auto' (run/precision/precision_choice_cache.py)
+    precision/AB/<key>.json   decision of precision 'auto' (run/precision/precision_choice.py)
     pocl/<number>/…           PoCL's files, a folder for each running process (pocl/program_folder.py)
     failed/<key>.cl           sources that did not compile (cl/programs/compile_source.py)
     facts.json                results of probe builds by device (cl/device/query_device_info.py)

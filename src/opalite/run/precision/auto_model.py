@@ -4,7 +4,7 @@ The first run of each size of inputs is computed in float32, which the caller ge
 within the tolerance and half is faster, later runs are in half. If they do not agree, a background job looks for the
 nodes that must stay in float32, while the session computes in float32 (background_policy_search.py). As long as the
 float32 program exists, some more runs are checked. The choice is stored in the cache folder
-(precision_choice_cache.py).
+(precision_choice.py).
 """
 
 from __future__ import annotations
@@ -35,8 +35,17 @@ from ..model.plans.plan_key import file_stamp
 from ..model.run_lock import RunLock
 from ..model.run_request import PLAIN, RunRequest
 from .background_policy_search import MOST_S, ROUNDS, ComparedRuns, PolicySearch, policy_word
-from .precision_choice import FP16, FP32, OutputError, PrecisionChoice, compare_outputs, copy_of, first_limit, types_of
-from .precision_choice_cache import open_precision_choices
+from .precision_choice import (
+    FP16,
+    FP32,
+    OutputError,
+    PrecisionChoice,
+    compare_outputs,
+    copy_of,
+    first_limit,
+    open_precision_choices,
+    types_of,
+)
 
 _log = logging.getLogger(__name__)
 CHECKED_RUNS = (1, 2, 4, 8, 16)

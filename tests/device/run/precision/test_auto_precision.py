@@ -28,7 +28,7 @@ from opalite.errors import InputError
 from opalite.ir.precision import Precision
 from opalite.ir.tolerances import relative_difference
 from opalite.run.precision import auto_model
-from opalite.run.precision.precision_choice_cache import PrecisionChoiceCache
+from opalite.run.precision.precision_choice import PrecisionChoiceCache
 
 from ....helpers.small_models import classifier, make_model, noise, port, save
 from ..model.test_segments import chosen_rows
