@@ -312,7 +312,7 @@ class Executable:
         trace.tier = self.tier
         if self._resize_s:
             trace.build_s, self._resize_s = trace.build_s + self._resize_s, 0.0
-        return list(map(host_values.__getitem__, instance.outputs)), trace
+        return [host_values[n] for n in instance.outputs], trace
 
     def _choose(
         self,
@@ -327,13 +327,13 @@ class Executable:
         or linked kernels. The host fast path serves runs on arrays. Otherwise launches are replayed if the device
         supports that, and enqueued one by one elsewhere.
         """
-        instance, plain = self.current, self.plain
+        instance = self.current
         if recorder is not None:
-            return Profiled(plain, recorder)
+            return Profiled(self.plain, recorder)
         if instance.megakernel is None:
             self.runs_without_megakernel += 1
             if instance.builder.is_idle or not self._adopt_megakernel():
-                persistent = instance.persistent
+                plain, persistent = self.plain, instance.persistent
                 return plain if persistent is None else persistent.choose(plain, host_values, on_device)
         if is_plain and instance.host_fast_path is not None:  # adopted for this run
             return instance.host_fast_path

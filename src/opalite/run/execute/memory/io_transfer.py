@@ -28,8 +28,8 @@ UNBOUND: Bindings = {}
 class IoTransfer:
     """The transfers of one program, and the buffers that are bound to its slots.
 
-    bound: the bindings of the run. shapes: of outputs by host slot, if they differ from the program's. bytes_up,
-    bytes_down: bytes transferred since the last reset to 0.
+    bound: the bindings of the run. has_tensors: they are more than the state. shapes: of outputs by host slot, if they
+    differ from the program's. bytes_up, bytes_down: bytes transferred since the last reset to 0.
     """
 
     def __init__(self, rt: Runtime, program: Program, own: Mapping[int, StagingBuffer], schedule: StepSchedule) -> None:
@@ -38,7 +38,7 @@ class IoTransfer:
         self._program = program
         self._nbytes = {i: program.slots[i].nbytes for i in own}
         self._own = own
-        self.bound = UNBOUND
+        self.bound, self.has_tensors = UNBOUND, False
         self.shapes: dict[int, tuple[int, ...]] = {}
         self.bytes_up = self.bytes_down = 0
         steps: list[Any] = program.steps
@@ -78,8 +78,9 @@ class IoTransfer:
             port = self._program.outputs[number]
             if port.host not in on_device and (view := self._output_view(port)) is not None:
                 on_device[port.host] = view
+        self.has_tensors = bound != state
         if bound != self.bound:
-            self.bound = bound if bound != state else state
+            self.bound = bound if self.has_tensors else state
         return on_device
 
     def copy_unbound(self, on_device: Mapping[int, DeviceTensor]) -> bool:

@@ -6,6 +6,7 @@ Intermediates share one arena, or whole buffers from a pool on drivers with slow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -65,11 +66,9 @@ class SlotMemory:
 
     def make_replica(self, program: Program) -> SlotMemory:
         """Other memory for programs of the same plan, `program` first, with the same weights."""
-        other = object.__new__(SlotMemory)
-        other._rt, other._constants, other._buffers = self._rt, dict(self._constants), list(self._buffers)
-        other.weights, other.weight_bytes = list(self.weights), dict(self.weight_bytes)
-        other._known = self._known
-        other._small = 0
+        other = copy(self)
+        other._constants, other._buffers = dict(self._constants), list(self._buffers)
+        other.weights, other.weight_bytes, other._small = list(self.weights), dict(self.weight_bytes), 0
         other._layout = Layout(self._rt, program, self._constants, GROWTH)
         other.current = Placed(other._layout, program, other._tables(program))
         return other

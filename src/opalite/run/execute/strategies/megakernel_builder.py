@@ -255,13 +255,10 @@ class BuiltMegakernel:
         """
         if self.host_thread_loop is None:
             return None
-        other = object.__new__(BuiltMegakernel)
-        other._rt, other._linked, other._label = self._rt, self._linked, self._label
-        other._functions, other._stretches = self._functions, self._stretches
+        other = copy(self)
         other._addresses = self._addresses.replica()
         other._tables = other._table = None
         other.host_thread_loop = self.host_thread_loop.single_threaded()
-        other.launches = {}
         return other
 
     def tables_for(self, program: Program, locate: Locate) -> StepArrays:

@@ -165,7 +165,7 @@ class Queue:
                 now = clock()
                 download_s += now - mark
             elif isinstance(phase, HostThreadLoop):
-                if io.bound or any(p is not None for p in pending):
+                if io.has_tensors or any(p is not None for p in pending):
                     rt.finish()  # what was enqueued for these buffers
                     waits += 1
                 phase.run()
