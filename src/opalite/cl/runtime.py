@@ -71,9 +71,6 @@ class Runtime(Transfers):
         self._open(hints or HintProperties())
         if self.info.family == "pocl":
             release_pages()
-        self._profiling_queue: cl.CommandQueue | None = None
-        self._transfer_queue: cl.CommandQueue | None = None
-        self._replay: RecordableQueues | str | None = None  # None until first used
         self._resident: weakref.ref[Any] | None = None
         store = None
         if (folder := usable_folder()) is not None:
@@ -99,21 +96,15 @@ class Runtime(Transfers):
             _log.warning("%s", self.hints_refused)
             self._open(HintProperties())
 
-    @property
+    @cached_property
     def profiling_queue(self) -> cl.CommandQueue:
         """A second in-order queue, with profiling. Finish one queue before using the other."""
-        if self._profiling_queue is None:
-            self._profiling_queue = self.make_queue(cl.command_queue_properties.PROFILING_ENABLE)
-        return self._profiling_queue
+        return self.make_queue(cl.command_queue_properties.PROFILING_ENABLE)
 
-    @property
+    @cached_property
     def transfer_queue(self) -> cl.CommandQueue:
         """Queue of copies that need not wait for launches: a second one on a device with dedicated memory."""
-        if self.info.on_host or self.info.unified_memory:
-            return self.queue
-        if self._transfer_queue is None:
-            self._transfer_queue = self.make_queue()
-        return self._transfer_queue
+        return self.queue if self.info.on_host or self.info.unified_memory else self.make_queue()
 
     def make_queue(self, flags: int = 0) -> cl.CommandQueue:
         """Open another in-order queue. flags: of CL_QUEUE_PROPERTIES."""
@@ -157,9 +148,11 @@ class Runtime(Transfers):
         """The device's replay extension, or the reason why launches are enqueued one by one."""
         if not knobs.allows_strategy("replay"):
             return f"OPALITE_STRATEGY={knobs.get('OPALITE_STRATEGY')}"
-        if self._replay is None:
-            self._replay = find_recordable_queues(self.device)
         return self._replay
+
+    @cached_property
+    def _replay(self) -> RecordableQueues | str:
+        return find_recordable_queues(self.device)
 
     @property
     def flush_every(self) -> int:
@@ -259,15 +252,13 @@ class Runtime(Transfers):
 
     def make_arena(self, regions: Sequence[tuple[int, int]]) -> Arena:
         """Memory for regions (offset, nbytes) of one address space; `Arena.region` returns each."""
-        return Arena(self.allocator, regions, self._address_of if ADDRESSES in self.info.quirks else None)
+        address = (lambda buffer: self.addresses_of([buffer])[0]) if ADDRESSES in self.info.quirks else None
+        return Arena(self.allocator, regions, address)
 
     def addresses_of(self, buffers: Sequence[cl.Buffer]) -> list[int]:
         """Device addresses of buffers, on devices with arguments by address. Waits for the queue."""
         with cl_errors("Reading buffer addresses", self.info.name):
             return self._address_probe.find(buffers)
-
-    def _address_of(self, buffer: cl.Buffer) -> int:
-        return self.addresses_of([buffer])[0]
 
     @cached_property
     def _address_probe(self) -> AddressProbe:

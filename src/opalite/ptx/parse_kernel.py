@@ -19,38 +19,20 @@ _UNSUPPORTED = (
     (re.compile(r"\bbrx\.|\.branchtargets"), "it has a table of branches"),
     (re.compile(r"%(warpid|nwarpid|smid|nsmid|gridid|ctarank|clusterid|pm)"), "it reads where it runs"),
     (re.compile(r"\bbar\.(?!sync\s+0;)|\bbarrier\."), "it has barriers other than bar.sync 0"),
-    (
-        re.compile(r"\bmbarrier\.|\bcp\.async\.bulk|\bwgmma\.|\bsetmaxnreg\."),
-        "it has instructions on whole kernels",
-    ),
+    (re.compile(r"\bmbarrier\.|\bcp\.async\.bulk|\bwgmma\.|\bsetmaxnreg\."), "it has instructions on whole kernels"),
     (re.compile(r"%envreg(?![0-5]\b)"), "it reads launch sizes"),
     (re.compile(r"\bfence\.|\bld\.(?:relaxed|acquire|volatile\.global)"), "its groups wait for each other"),
 )
 _ELSEWHERE = (
-    *("st", "red", "atom", "ldu", "cp", "prefetch", "fence", "membar", "tex", "suld", "sust"),
-    *(
-        "bar",
-        "barrier",
-        "mma",
-        "wgmma",
-        "ldmatrix",
-        "shfl",
-        "vote",
-        "match",
-        "activemask",
-        "bra",
-        "brx",
-        "call",
-        "ret",
-        "exit",
-    ),
+    r"st|red|atom|ldu|cp|prefetch|fence|membar|tex|suld|sust|bar|barrier|mma|wgmma|ldmatrix|shfl|vote|match|activemask"
+    r"|bra|brx|call|ret|exit"
 )
 """Instructions, besides loads, before which the launches that a kernel depends on must be done."""
 AWAIT = "//linked-await"
 """PTX comment of a kernel before its first access to other launches' results or to local memory."""
 AWAITS = "ONE_AWAITS;"
 """Replacement of AWAIT in `PtxKernel.body`."""
-_ARITHMETIC = r"\.reg\b[^\n]*|(?!@|\{|ld\.(?!param)|(?:" + "|".join(_ELSEWHERE) + r")\b)[a-z][\w.:]*\s[^\n;{}]*;"
+_ARITHMETIC = r"\.reg\b[^\n]*|(?!@|\{|ld\.(?!param)|(?:" + _ELSEWHERE + r")\b)[a-z][\w.:]*\s[^\n;{}]*;"
 _BEGIN = re.compile(rf"(?:[ \t]*(?:{_ARITHMETIC})?[ \t]*\n)*")
 """Leading lines that compute only on the work-item's position and scalar arguments."""
 _ATOMIC = re.compile(r"\b(?:atom|red)\.(?!shared)")

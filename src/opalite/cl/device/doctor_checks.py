@@ -12,14 +12,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ... import knobs
 from ...cache.cache_folder import cache_entries
 from ...cache.temporary_folders import write_fault
-from ...errors import BuildError, OpaliteError
+from ...errors import BuildError, DeviceError, OpaliteError
 from ...pocl import cpu_workarounds as pocl
 from ...pocl import process_limits, provide_linker
 from .install_advice import device_advice, loader_advice
+
+if TYPE_CHECKING:
+    from ..runtime import Runtime
 
 GOOD, NOTE, BAD = "good", "note", "bad"
 
@@ -142,13 +146,8 @@ def check_unregistered(
         if there is not None and driver.library.split(".so")[0] not in named:
             line = driver.library if str(there.parent) in library_folders else str(there)
             target = folders[0] / driver.icd if folders else Path("/etc/OpenCL/vendors") / driver.icd
-            findings.append(
-                Finding(
-                    BAD,
-                    f"{driver.vendor}'s driver {there} is installed, but no .icd file names it",
-                    f"sudo mkdir -p {target.parent} && echo {line} | sudo tee {target}",
-                )
-            )
+            what = f"{driver.vendor}'s driver {there} is installed, but no .icd file names it"
+            findings.append(Finding(BAD, what, f"sudo mkdir -p {target.parent} && echo {line} | sudo tee {target}"))
     return findings
 
 
@@ -196,30 +195,21 @@ def check_pocl(platforms: Iterable[str] = ()) -> list[Finding]:
     if version is None:
         if any(pocl.PLATFORM in p for p in platforms):
             return [Finding(GOOD, "PoCL of the system")]
-        return [
-            Finding(
-                NOTE,
-                "PoCL, which runs kernels on the CPU, is not installed",
-                "pip install pocl-binary-distribution (Linux x86-64), or PoCL from your system or conda-forge",
-            )
-        ]
+        fix = "pip install pocl-binary-distribution (Linux x86-64), or PoCL from your system or conda-forge"
+        return [Finding(NOTE, "PoCL, which runs kernels on the CPU, is not installed", fix)]
     return [Finding(GOOD, f"PoCL wheel {version}")]
 
 
 def check_open_files() -> list[Finding]:
     """Check that PoCL may open enough files for a build; no finding without a limit."""
-    found = process_limits.free_files()
+    found, needed = process_limits.free_files(), process_limits.BUILD_FILES
     if found is None:
         return []
     what = f"this process may open {found[0]} more files of {found[1]}"
-    if found[0] >= process_limits.BUILD_FILES:
+    if found[0] >= needed:
         return [Finding(GOOD, what)]
-    fix = f"`ulimit -n {found[1] - found[0] + 64}` or more, before the program starts"
-    return [
-        Finding(
-            BAD, f"{what}, and a build by PoCL, which runs kernels on the CPU, takes {process_limits.BUILD_FILES}", fix
-        )
-    ]
+    what += f", and a build by PoCL, which runs kernels on the CPU, takes {needed}"
+    return [Finding(BAD, what, f"`ulimit -n {found[1] - found[0] + 64}` or more, before the program starts")]
 
 
 def check_linker() -> list[Finding]:
@@ -273,17 +263,15 @@ def check_devices() -> tuple[list[Finding], list[str]]:
         info = found.info
         device = f"{info.id} ({info.name})"
         if not found.usable:
-            findings.append(
-                Finding(BAD, f"{device}: the driver says that it is not available", "install its driver again")
-            )
+            what = f"{device}: the driver says that it is not available"
+            findings.append(Finding(BAD, what, "install its driver again"))
             continue
         if pocl.has_wrong_cpu_name(info.platform, info.version):
             name = pocl.host_cpu_name()
             was = pocl.processor_name(info.version)
             what = f"PoCL takes this processor for '{was}' and would build slow code or none; Opalite calls it {name}"
-            findings.append(
-                Finding(NOTE, what, "nothing to do; a PoCL with a newer LLVM (conda-forge) needs no repair")
-            )
+            fix = "nothing to do; a PoCL with a newer LLVM (conda-forge) needs no repair"
+            findings.append(Finding(NOTE, what, fix))
         try:
             _compute(Runtime(found))
         except OpaliteError as e:
@@ -303,16 +291,11 @@ def _fix_of(platform: str) -> str:
     return "update the driver, or choose another device with OPALITE_DEVICE"
 
 
-def _compute(runtime: object) -> None:
+def _compute(runtime: Runtime) -> None:
     import numpy as np
 
-    from ...errors import DeviceError
-    from ..runtime import Runtime
-
-    assert isinstance(runtime, Runtime)
-    program = runtime.build(
-        "kernel void probe(global int *x) { x[get_global_id(0)] += get_global_id(0); }", "", "probe"
-    )
+    text = "kernel void probe(global int *x) { x[get_global_id(0)] += get_global_id(0); }"
+    program = runtime.build(text, "", "probe")
     numbers = np.full(64, 3, np.int32)
     buffer = runtime.allocate(numbers.nbytes)
     runtime.write(buffer, numbers)

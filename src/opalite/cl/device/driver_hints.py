@@ -26,14 +26,13 @@ class Hints:
     priority: str | None = None
 
     def __post_init__(self) -> None:
-        for what, value in self.values(all_=True).items():
-            if value is not None and value not in knobs.HINTS:
+        for what, value in self.values().items():
+            if value not in knobs.HINTS:
                 raise InputError(f"{what} {value!r} is unknown; choose {', '.join(knobs.HINTS)}")
 
-    def values(self, all_: bool = False) -> dict[str, str | None]:
-        """Values by name, without None unless `all_`."""
-        both = {"performance": self.performance, "priority": self.priority}
-        return both if all_ else {k: v for k, v in both.items() if v is not None}
+    def values(self) -> dict[str, str]:
+        """Values by name, without None."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 def make_hints(performance: str | None = None, priority: str | None = None) -> Hints:
@@ -88,7 +87,6 @@ def hint_properties(hints: Hints, device: DeviceInfo) -> HintProperties:
     queue: list[tuple[int, int]] = []
     sentences = []
     for what, value in hints.values().items():
-        assert value is not None
         extension = _find_extension(what, device)
         if extension is None:
             lacking = " nor ".join(e.name for e in _EXTENSIONS[what])

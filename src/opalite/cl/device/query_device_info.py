@@ -167,7 +167,7 @@ def describe(device: cl.Device) -> DeviceInfo:
         kind=kind,
         family=family.family,
         generation=family.generation,
-        wave_size=_wave_size(query, family.wave_size),
+        wave_size=query(lambda d: d.warp_size_nv, 0) or query(lambda d: d.wavefront_width_amd, 0) or family.wave_size,
         full_wave=family.full_wave,
         lanes=family.lanes,
         quirks=family.quirks,
@@ -288,11 +288,6 @@ class _Query:
     def text(self, name: str) -> str:
         """A string query, without the padding of some drivers."""
         return " ".join(str(self(lambda d: getattr(d, name), "")).replace("\0", " ").split())
-
-
-def _wave_size(query: _Query, by_name: int) -> int:
-    """Wave size by vendor extensions, else by name."""
-    return int(query(lambda d: d.warp_size_nv, 0) or query(lambda d: d.wavefront_width_amd, 0) or by_name)
 
 
 def _has_feature(device: cl.Device, quirk: str, source: str) -> bool:

@@ -173,11 +173,7 @@ class ProgramCache:
         return not self._serial or self._pool is not None
 
     def build_in_background(
-        self,
-        specs: Sequence[Spec],
-        stop: Callable[[], bool],
-        counts: ProgramCounts,
-        urgent: bool = False,
+        self, specs: Sequence[Spec], stop: Callable[[], bool], counts: ProgramCounts, urgent: bool = False
     ) -> None:
         """Compile missing programs at low priority, in workers if there are any, until `stop()` is true.
 
@@ -204,18 +200,11 @@ class ProgramCache:
             count = self._background.limit + (may_link and not self._has_linked)
             self._pool.start(self._background, count, self._niceness(is_urgent=True))
 
-    @property
-    def _link_niceness(self) -> int:
-        """Niceness of the link worker: the first link of a process is urgent."""
-        if self._has_linked:
-            return _NICE_BACKGROUND
-        return _NICE_URGENT if self.is_serving else _NICE_LINK
-
-    def _niceness(self, is_urgent: bool) -> int:
-        """Niceness of background workers. Urgent ones get more while no session runs at full speed."""
+    def _niceness(self, is_urgent: bool, first: int = _NICE_FIRST) -> int:
+        """Niceness of background workers; `first` for urgent ones while no session runs at full speed."""
         if not is_urgent:
             return _NICE_BACKGROUND
-        return _NICE_URGENT if self.is_serving else _NICE_FIRST
+        return _NICE_URGENT if self.is_serving else first
 
     def get_all(
         self,
@@ -307,7 +296,8 @@ class ProgramCache:
         """Link in a worker and store the binary; b"" if that fails."""
         if self._pool is None:
             return b""
-        niceness, self._has_linked = self._link_niceness, True
+        # The first link of a process is urgent.
+        niceness, self._has_linked = self._niceness(not self._has_linked, _NICE_LINK), True
         for _, binary in self._pool.build(_LINKS, [(text, options)], niceness=niceness, waits=True, stop=stop):
             self._count(ProgramCounts(in_background=True), built=1)
             self._save(key, binary)

@@ -31,11 +31,7 @@ class WorkerProcess:
         """folder: for PoCL's files."""
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the worker is stopped
         self.process = subprocess.Popen(
-            command,
-            env=worker_environment(folder),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
+            command, env=worker_environment(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
