@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SEGMENT = struct.Struct("<IIQQQQQQ")
+from .elf_linker import EHDR, PHDR
+
 _MAGIC = b"\x7fELF\x02\x01"  # 64 bits, little endian
 _SHARED, _X86_64, _STACK, _EXECUTE = 3, 62, 0x6474E551, 1
 
@@ -30,10 +30,10 @@ def check_loadable(files: Mapping[str, memoryview]) -> None:
 def load_fault(library: bytes | memoryview) -> str | None:
     """Reason why the loader would refuse a shared library, by its headers; None if it would not."""
     try:
-        ident, kind, machine, _, _, first, _, _, _, size, count, *_ = _HEADER.unpack_from(library)
-        if ident[: len(_MAGIC)] != _MAGIC or kind != _SHARED or size != _SEGMENT.size:
+        ident, kind, machine, _, _, first, _, _, _, size, count, *_ = EHDR.unpack_from(library)
+        if ident[: len(_MAGIC)] != _MAGIC or kind != _SHARED or size != PHDR.size:
             return "it is no shared library"
-        segments = [_SEGMENT.unpack_from(library, first + i * size) for i in range(count)]
+        segments = [PHDR.unpack_from(library, first + i * size) for i in range(count)]
     except struct.error:
         return "it is truncated"
     flags = [s[1] for s in segments if s[0] == _STACK]

@@ -22,13 +22,13 @@ PAGE = 4096
 NEEDED = ("libc.so.6", "libm.so.6", "libgcc_s.so.1")
 PROGRAM = "Opalite's linker of PoCL's kernels"
 
-_EHDR = struct.Struct("<16sHHIQQQIHHHHHH")
-_PHDR = struct.Struct("<IIQQQQQQ")
-_SHDR = struct.Struct("<IIQQQQIIQQ")
-_SYM = struct.Struct("<IBBHQQ")
+EHDR = struct.Struct("<16sHHIQQQIHHHHHH")
+PHDR = struct.Struct("<IIQQQQQQ")
+SHDR = struct.Struct("<IIQQQQIIQQ")
+SYM = struct.Struct("<IBBHQQ")
 _RELA = struct.Struct("<QQq")
 
-_IDENT = b"\x7fELF\x02\x01\x01" + bytes(9)
+IDENT = b"\x7fELF\x02\x01\x01" + bytes(9)
 _ET_REL, _ET_DYN, _EM_X86_64 = 1, 3, 62
 _SHT_SYMTAB, _SHT_RELA, _SHT_NOBITS = 2, 4, 8
 _SHT_PLAIN = (1, 7, 0x70000001)  # PROGBITS, NOTE, X86_64_UNWIND
@@ -104,77 +104,75 @@ class _Relocation:
         self.addend = addend
 
 
-class _Object:
-    """A parsed relocatable object."""
-
-    def __init__(self) -> None:
-        self.sections: list[_Section] = []
-        self.symbols: list[_Symbol] = []
-        self.relocations: list[_Relocation] = []
-
-
 def link(raw: bytes) -> bytes:
     """Link the relocatable object `raw` into a shared library. Raises LinkError if that is not supported."""
     try:
-        return _Library(_read(raw)).bytes
+        return _Library(_Object(raw)).bytes
     except (struct.error, IndexError, ValueError, OverflowError) as e:
         raise LinkError(f"the object is damaged ({e})") from e
 
 
-def _read(raw: bytes) -> _Object:
-    ident, kind, machine, *_, first, _, _, _, _, entry, count, _ = _EHDR.unpack_from(raw)
-    if ident[:6] != _IDENT[:6] or kind != _ET_REL or machine != _EM_X86_64 or entry != _SHDR.size:
-        raise LinkError("not a relocatable object of x86-64")
-    headers = [_SHDR.unpack_from(raw, first + i * entry) for i in range(count)]
-    made = _Object()
-    kept: dict[int, _Section] = {}
-    for i, (_, kind, flags, _, offset, size, _, _, align, _) in enumerate(headers):
-        if not flags & _SHF_ALLOC:
-            continue
-        if flags & _SHF_TLS or kind not in (*_SHT_PLAIN, _SHT_NOBITS):
-            raise LinkError(f"section {i} of type {kind}, flags {flags:#x}")
-        if align > PAGE:
-            raise LinkError(f"section {i} is aligned to {align} bytes")
-        data = bytearray() if kind == _SHT_NOBITS else bytearray(raw[offset : offset + size])
-        if kind != _SHT_NOBITS and len(data) != size:
-            raise LinkError(f"section {i} is truncated")
-        kept[i] = _Section(kind, flags, data, size, max(align, 1))
-    made.sections = list(kept.values())
-    if not any(s.flags & _SHF_EXEC and s.size for s in made.sections):
-        raise LinkError("it has no code")
-    tables = [h for h in headers if h[1] == _SHT_SYMTAB]
-    if len(tables) != 1:
-        raise LinkError(f"{len(tables)} symbol tables")
-    _read_symbols(raw, tables[0], headers, kept, made)
-    for header in headers:
-        if header[1] == _SHT_RELA and header[7] in kept:
-            target = kept[header[7]]
-            for offset, info, addend in _RELA.iter_unpack(raw[header[4] : header[4] + header[5]]):
-                relocation = _Relocation(target, offset, info & 0xFFFFFFFF, made.symbols[info >> 32], addend)
-                if offset + _width(relocation) > len(target.data):
-                    raise LinkError(f"a relocation past the end of its section ({offset:#x})")
-                made.relocations.append(relocation)
-    return made
+class _Object:
+    """A parsed relocatable object. Raises LinkError if it is not supported."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.symbols: list[_Symbol] = []
+        self.relocations: list[_Relocation] = []
+        ident, kind, machine, *_, first, _, _, _, _, entry, count, _ = EHDR.unpack_from(raw)
+        if ident[:6] != IDENT[:6] or kind != _ET_REL or machine != _EM_X86_64 or entry != SHDR.size:
+            raise LinkError("not a relocatable object of x86-64")
+        headers = [SHDR.unpack_from(raw, first + i * entry) for i in range(count)]
+        kept: dict[int, _Section] = {}
+        for i, (_, kind, flags, _, offset, size, _, _, align, _) in enumerate(headers):
+            if not flags & _SHF_ALLOC:
+                continue
+            if flags & _SHF_TLS or kind not in (*_SHT_PLAIN, _SHT_NOBITS):
+                raise LinkError(f"section {i} of type {kind}, flags {flags:#x}")
+            if align > PAGE:
+                raise LinkError(f"section {i} is aligned to {align} bytes")
+            data = bytearray() if kind == _SHT_NOBITS else bytearray(raw[offset : offset + size])
+            if kind != _SHT_NOBITS and len(data) != size:
+                raise LinkError(f"section {i} is truncated")
+            kept[i] = _Section(kind, flags, data, size, max(align, 1))
+        self.sections = list(kept.values())
+        if not any(s.flags & _SHF_EXEC and s.size for s in self.sections):
+            raise LinkError("it has no code")
+        tables = [h for h in headers if h[1] == _SHT_SYMTAB]
+        if len(tables) != 1:
+            raise LinkError(f"{len(tables)} symbol tables")
+        self._read_symbols(raw, tables[0], headers[tables[0][6]], kept)
+        for header in headers:
+            if header[1] == _SHT_RELA and header[7] in kept:
+                target = kept[header[7]]
+                for offset, info, addend in _RELA.iter_unpack(_contents(raw, header)):
+                    relocation = _Relocation(target, offset, info & 0xFFFFFFFF, self.symbols[info >> 32], addend)
+                    if offset + _width(relocation) > len(target.data):
+                        raise LinkError(f"a relocation past the end of its section ({offset:#x})")
+                    self.relocations.append(relocation)
+
+    def _read_symbols(
+        self, raw: bytes, table: Sequence[int], strings: Sequence[int], kept: dict[int, _Section]
+    ) -> None:
+        names = _contents(raw, strings)
+        for name, info, other, index, value, size in SYM.iter_unpack(_contents(raw, table)):
+            if info & 15 in (_TLS, _IFUNC):
+                raise LinkError(f"symbol {_text(names, name)!r} of type {info & 15}")
+            symbol = _Symbol(_text(names, name), info, other & 3, value, size)
+            symbol.section = kept.get(index)
+            if index == _SHN_COMMON:
+                symbol.section = _Section(_SHT_NOBITS, _SHF_ALLOC | _SHF_WRITE, bytearray(), size, max(value, 1))
+                symbol.value = 0
+                self.sections.append(symbol.section)
+            elif index == _SHN_ABS:
+                symbol.absolute = True
+            elif index >= _SHN_RESERVED:
+                raise LinkError(f"symbol {symbol.name!r} in section {index:#x}")
+            self.symbols.append(symbol)
 
 
-def _read_symbols(
-    raw: bytes, table: Sequence[int], headers: Sequence[Sequence[int]], kept: dict[int, _Section], made: _Object
-) -> None:
-    names = raw[headers[table[6]][4] :][: headers[table[6]][5]]
-    for name, info, other, index, value, size in _SYM.iter_unpack(raw[table[4] : table[4] + table[5]]):
-        if info & 15 in (_TLS, _IFUNC):
-            raise LinkError(f"symbol {_text(names, name)!r} of type {info & 15}")
-        symbol = _Symbol(_text(names, name), info, other & 3, value, size)
-        symbol.section = kept.get(index)
-        if index == _SHN_COMMON:
-            symbol.section = _Section(_SHT_NOBITS, _SHF_ALLOC | _SHF_WRITE, bytearray(), size, max(value, 1))
-            symbol.value = 0
-            made.sections.append(symbol.section)
-        elif index == _SHN_ABS:
-            symbol.absolute = True
-        elif index >= _SHN_RESERVED:
-            raise LinkError(f"symbol {symbol.name!r} in section {index:#x}")
-        made.symbols.append(symbol)
+def _contents(raw: bytes, header: Sequence[int]) -> bytes:
+    """Contents of the section with that header."""
+    return raw[header[4] : header[4] + header[5]]
 
 
 def _text(table: bytes, offset: int) -> bytes:
@@ -234,10 +232,10 @@ class _Library:
         """Assign an address to every section and table; it equals the file offset, except for NOBITS sections."""
         count = len(self._dynamic) + 1
         relas = sum(r.kind == _ABS64 for r in self._object.relocations) + len(self._entries)
-        at = _EHDR.size + _SEGMENTS * _PHDR.size
+        at = EHDR.size + _SEGMENTS * PHDR.size
         self._hash, at = at, at + 4 * (2 + count + count)
         self._symtab = at = _up(at, 8)
-        self._rela = at = at + count * _SYM.size
+        self._rela = at = at + count * SYM.size
         self._strtab = at = at + relas * _RELA.size
         at += len(self._strings)
         sections = self._object.sections
@@ -318,12 +316,10 @@ class _Library:
             (_PT_GNU_STACK, _READ | _WRITE, 0, 0, 0, 16),
         )
         count = len(segments)
-        _EHDR.pack_into(
-            out, 0, _IDENT, _ET_DYN, _EM_X86_64, 1, 0, _EHDR.size, 0, 0, _EHDR.size, _PHDR.size, count, 0, 0, 0
-        )
+        EHDR.pack_into(out, 0, IDENT, _ET_DYN, _EM_X86_64, 1, 0, EHDR.size, 0, 0, EHDR.size, PHDR.size, count, 0, 0, 0)
         for i, (kind, flags, offset, in_file, in_memory, align) in enumerate(segments):
-            _PHDR.pack_into(
-                out, _EHDR.size + i * _PHDR.size, kind, flags, offset, offset, offset, in_file, in_memory, align
+            PHDR.pack_into(
+                out, EHDR.size + i * PHDR.size, kind, flags, offset, offset, offset, in_file, in_memory, align
             )
         self._write_symbols(out)
         for i, rela in enumerate(self._dynamic_rela):
@@ -347,9 +343,7 @@ class _Library:
             # Any section number but 0 means "defined"; the library has no section table.
             where = 0 if symbol.is_external else _SHN_ABS if symbol.absolute else 1
             address, size = (0, 0) if symbol.is_external else (symbol.address, symbol.size)
-            _SYM.pack_into(
-                out, self._symtab + i * _SYM.size, name, symbol.info, symbol.visibility, where, address, size
-            )
+            SYM.pack_into(out, self._symtab + i * SYM.size, name, symbol.info, symbol.visibility, where, address, size)
             bucket = _hash(symbol.name) % len(buckets)
             chain[i], buckets[bucket] = buckets[bucket], i
         struct.pack_into(f"<{2 + 2 * len(buckets)}I", out, self._hash, len(buckets), len(chain), *buckets, *chain)
@@ -361,7 +355,7 @@ class _Library:
             (_DT_STRTAB, self._strtab),
             (_DT_SYMTAB, self._symtab),
             (_DT_STRSZ, len(self._strings)),
-            (_DT_SYMENT, _SYM.size),
+            (_DT_SYMENT, SYM.size),
             (_DT_RELA, self._rela),
             (_DT_RELASZ, _RELA.size * len(self._dynamic_rela)),
             (_DT_RELAENT, _RELA.size),

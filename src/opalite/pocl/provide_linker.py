@@ -25,13 +25,14 @@ from ..cache.temporary_folders import make_temporary
 from ..errors import DeviceError
 from . import process_limits
 from .check_loadable import load_fault
-from .probe_elf_object import NAME, make_object
+from .elf_linker import EHDR, IDENT, SHDR, SYM
 
 # Libraries that clang passes to `ld`, in Linux distributions.
 _COMPILER_LIBRARY = ("/usr/lib/gcc/*/*/libgcc.a", "/usr/lib64/gcc/*/*/libgcc.a")
 _C_LIBRARY = ("/usr/lib/*-linux-gnu/libc.so", "/usr/lib64/libc.so", "/usr/lib/libc.so")
 _MAX_SHEBANG = 120  # bytes of a script's first line that every Linux kernel supports
 _TIMEOUT_S = 30.0
+_PROBE, _RETURN = "opalite_probe", b"\xc3"  # a function, and its code
 
 _lock = threading.Lock()
 _ready = False
@@ -173,9 +174,36 @@ def _link_and_load(program: str, folder: Path) -> str | None:
     if fault is None:
         try:
             loaded = ctypes.CDLL(str(library))
-            if not hasattr(loaded, NAME):
-                fault = f"it lacks {NAME}"
+            if not hasattr(loaded, _PROBE):
+                fault = f"it lacks {_PROBE}"
             _ctypes.dlclose(loaded._handle)
         except OSError as e:
             fault = str(e)
     return f"the output of {program} cannot be loaded ({fault})" if fault is not None else None
+
+
+def make_object() -> bytes:
+    """A minimal x86-64 relocatable object with one empty function, `_PROBE`."""
+    text, strings_number = 1, 4  # numbers of sections
+    strings = f"\0{_PROBE}\0".encode()
+    symbols = SYM.pack(0, 0, 0, 0, 0, 0) + SYM.pack(1, 0x12, 0, text, 0, len(_RETURN))
+    # Name, type, flags, contents, link, info, alignment, size of an entry.
+    sections: list[tuple[str, int, int, bytes, int, int, int, int]] = [
+        ("", 0, 0, b"", 0, 0, 0, 0),
+        (".text", 1, 6, _RETURN, 0, 0, 16, 0),
+        (".note.GNU-stack", 1, 0, b"", 0, 0, 1, 0),
+        (".symtab", 2, 0, symbols, strings_number, 1, 8, SYM.size),
+        (".strtab", 3, 0, strings, 0, 0, 1, 0),
+    ]
+    names = b"\0".join(name.encode() for name, *_ in sections) + b"\0.shstrtab\0"
+    sections.append((".shstrtab", 3, 0, names, 0, 0, 1, 0))
+    body, headers = bytearray(EHDR.size), b""
+    for name, kind, flags, contents, link, info, align, entry in sections:
+        body += bytes(-len(body) % max(align, 1))
+        at = names.index(f"{name}\0".encode())
+        headers += SHDR.pack(at, kind, flags, 0, len(body), len(contents), link, info, align, entry)
+        body += contents
+    body += bytes(-len(body) % 8)
+    counts = (EHDR.size, 0, 0, SHDR.size, len(sections), len(sections) - 1)
+    body[: EHDR.size] = EHDR.pack(IDENT, 1, 62, 1, 0, 0, len(body), 0, *counts)
+    return bytes(body) + headers

@@ -9,7 +9,7 @@ import pytest
 
 from opalite.pocl import elf_linker, provide_linker
 from opalite.pocl.check_loadable import UnloadableError, check_loadable, load_fault
-from opalite.pocl.probe_elf_object import make_object
+from opalite.pocl.provide_linker import make_object
 
 from .test_elf_linker import make_object as make_whole_object
 from .test_elf_linker import runs_here
