@@ -18,10 +18,12 @@ from opalite.run.execute.strategies.linked_ptx_kernels import BufferRange, LinkE
 class Double:
     """Single launches in place of `LinkedKernels`, without the last one if it `forgets`.
 
+    leaves: whether some launches with dynamic parameters are not linked.
     fails: for later runs, whether a group waits in vain; each is read once.
     """
 
     forgets = False
+    leaves = False
     made: list[Double]
     refuses = ""
     condemned = ""
@@ -35,6 +37,9 @@ class Double:
         self.launches = {i: [launch] for i, launch in prepared.items()}
         if self.forgets:
             self.launches[max(self.launches)] = []
+        if self.leaves and instance.dynamic is not None:
+            for s in instance.dynamic.scalars[::2]:
+                self.launches.pop(s.step, None)
         self.kernels, self.steps = 1, len(prepared)
         self.fails: list[bool] = []
         self.asked = 0
@@ -66,10 +71,14 @@ class Double:
         cells = np.empty(table.buffer.size, np.uint8)
         self._rt.read(table.buffer, cells)
         for (step, arg), number in table.args.items():
+            if step not in self.launches:
+                continue
             dtype = self.program.steps[step].args[arg].value.dtype
             assert number.nbytes == dtype.itemsize
             self.prepared[step].set_arg(arg, cells[number.at : number.at + number.nbytes].view(dtype)[0])
         for step, at in table.counts.items():
+            if step not in self.launches:
+                continue
             launch = self.prepared[step]
             counts = cells[at : at + 12].view(np.uint32).tolist()
             launch.group = self.program.steps[step].group

@@ -281,8 +281,13 @@ def decode(session: opalite.InferenceSession, steps: int, reserve: int) -> tuple
     return logits, strategies
 
 
-def test_tokens_after_a_cache(rt: Runtime, double: type[Double], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lengths change in every run, and caches get larger buffers; linked kernels read a parameter buffer."""
+@pytest.mark.parametrize("leaves", [False, True])
+def test_tokens_after_a_cache(rt: Runtime, double: type[Double], monkeypatch: pytest.MonkeyPatch, leaves: bool) -> None:
+    """Lengths change in every run, and caches get larger buffers; linked kernels read a parameter buffer.
+
+    Launches that are not linked get their parameters as arguments.
+    """
+    double.leaves = leaves
     model = KINDS["llama"]()
     with opalite.InferenceSession(model, device=rt.info.id, precision="fp32") as session:
         got, strategies = decode(session, 110, 80)
