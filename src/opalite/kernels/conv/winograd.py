@@ -193,15 +193,8 @@ class _StripLaunches:
         """Transforms `count` tiles of x, starting at tile `first`."""
         win, t = Window.of(self.node), self.tiles
         th, tw = t.sides
-        args: Args = {
-            "x": self.node.x,
-            "v": self._v,
-            "t0": first,
-            "count": count,
-            "blocks": t.in_blocks,
-            "th": th,
-            "tw": tw,
-        }
+        args: Args = {"x": self.node.x, "v": self._v, "t0": first, "count": count, "blocks": t.in_blocks, "th": th}
+        args |= {"tw": tw}
         args |= {k: win.args()[k] for k in ("ih", "iw", "ph", "pw")}
         return self._transform("winograd_input", args, count, t.in_blocks)
 
@@ -224,15 +217,8 @@ class _StripLaunches:
             args |= {"span": span, "ahead": ahead, "groups": g.count, "cg": g.channels, "ib": g.in_blocks}
             args |= {"ob": g.out_blocks, "s": count}
             return Launch("winograd_product", args, grid, (1, 1, 1), defines, source="conv/winograd_gemm_cpu.cl")
-        args = {
-            "x": self._v,
-            "weights": filters,
-            "y": self._m,
-            "span": span,
-            "chunk": g.in_blocks,
-            "ahead": 0,
-            "batch": 1,
-        }
+        args = {"x": self._v, "weights": filters, "y": self._m, "span": span, "chunk": g.in_blocks, "ahead": 0}
+        args |= {"batch": 1}
         args |= {"groups": g.count, "cg": g.channels, "ib": g.in_blocks, "ob": g.out_blocks, "m": g.filters, "s": count}
         defines |= {"HAS_BIAS": 0, "MASK": 0, "IN_REGISTERS": 1}
         return Launch("conv_pointwise", args, grid, None, defines, source="conv/pointwise.cl")
@@ -268,13 +254,8 @@ class _StripLaunches:
 
     def _transform(self, entry: str, args: Mapping[str, Arg], count: int, blocks: int, prelude: str = "") -> Launch:
         pack, span = self.tiles.groups.pack, find_span(count, blocks, self.device)
-        defines = {
-            "F": self.params["F"],
-            "PACK": pack,
-            "STORAGE": STORAGE[self.node.x.type.storage],
-            "HAS_BIAS": self.node.get(2) is not None,
-            "MASK": self.node.y.shape[1] % pack != 0,
-        }
+        defines = {"F": self.params["F"], "PACK": pack, "STORAGE": STORAGE[self.node.x.type.storage]}
+        defines |= {"HAS_BIAS": self.node.get(2) is not None, "MASK": self.node.y.shape[1] % pack != 0}
         group = (1, 1) if self.device.is_cpu else None
         grid = (symbolic_max([1, ceil_div(count, span)]), blocks)
         source = "conv/winograd_gpu.cl" if supports_local_tiles(self.device) else ""

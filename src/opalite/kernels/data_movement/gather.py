@@ -103,8 +103,7 @@ class GatherElementwise(RowKernel):
         strides = row_strides(x.shape)
         axes = merged_axes(node.y.shape, [0 if a == axis else s for a, s in enumerate(strides)])
         whole = {**params, "VEC": 1, "UNROLL": 1}
-        args: Args = {"axes": make_table(axes), "rank": len(axes)}
-        args |= {"size": x.shape[axis], "stride": strides[axis]}
+        args: Args = {"axes": make_table(axes), "rank": len(axes), "size": x.shape[axis], "stride": strides[axis]}
         return self._launch("gather_elements", node, whole, items, args)
 
 

@@ -114,14 +114,9 @@ class PlaceCastAny(_Cast):
         along = image and len(shape) == 3
         rows_out = along and y.layout.is_image
         blocks = c if rows_out else ceil_div(c, y.layout.pack)
-        defines: Defines = {
-            "SRC_PACK": x.layout.pack,
-            "DST_PACK": y.layout.pack,
-            "SRC_IMAGE": x.layout.is_image,
-            "DST_IMAGE": y.layout.is_image,
-            **({"ALONG": 1} if along else {}),
-            "HALF_TEXELS": y.storage is DType.FLOAT16,
-        }
+        defines: Defines = {"SRC_PACK": x.layout.pack, "DST_PACK": y.layout.pack, "SRC_IMAGE": x.layout.is_image}
+        defines |= {"DST_IMAGE": y.layout.is_image, **({"ALONG": 1} if along else {})}
+        defines |= {"HALF_TEXELS": y.storage is DType.FLOAT16}
         args: Args = {"x": node.x, "y": node.y, "channels": c, "rows": rows, "width": width, "blocks": blocks}
         grid = (ceil_div(width, 4) if rows_out else rows * width, n * blocks)
         return [

@@ -31,13 +31,8 @@ def copy_launch(x: Value, y: Value, copy: Copy, params: Params) -> Launch:
         vec //= 2
     items = params["ITEMS"] if contiguous else 4 * params["ITEMS"]
     load, store = accesses(x.type.storage.size, vec)
-    defines: Defines = {
-        "T": ELEMENT[x.type.storage.size],
-        "AXES": len(lines.extents),
-        "CONTIGUOUS": contiguous,
-        "VEC": vec,
-        "ITEMS": items,
-    }
+    defines: Defines = {"T": ELEMENT[x.type.storage.size], "AXES": len(lines.extents), "CONTIGUOUS": contiguous}
+    defines |= {"VEC": vec, "ITEMS": items}
     prelude = f"#define VLOADV(p) {load}\n#define VSTOREV(v, p) {store}\n"
     args: Args = {"x": x, "y": y, "x0": copy.source_start, "y0": copy.target_start, "columns": columns}
     args |= {"xs_in": xs, "ys_in": ys, "rows": lines.count, **lines.axis_args}

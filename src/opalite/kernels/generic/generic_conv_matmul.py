@@ -192,14 +192,8 @@ class MatmulGeneric(GenericGemm):
         args |= {"positions": positions, "rows": rows, "depth": s.k, "groups": inner}
         args |= {"x_count": b_size * s.b_count if x.arg is not node.x else a_size * s.a_count}
         args |= {"x_step_b": x.outer, "x_step_g": x.inner, "x_step_c": x.depth}
-        args |= {
-            "w_begin": 0,
-            "w_step_t": 1,
-            "w_step_b": w.outer,
-            "w_step_g": w.inner,
-            "w_step_m": w.line,
-            "w_step_c": w.depth,
-        }
+        args |= {"w_begin": 0, "w_step_t": 1, "w_step_b": w.outer, "w_step_g": w.inner, "w_step_m": w.line}
+        args |= {"w_step_c": w.depth}
         args |= {name + axis: n for name, n in (("k", 1), ("s", 1), ("d", 1), ("p", 0)) for axis in "dhw"}
         args |= {"sw": x.line, "id": 1, "ih": 1, "iw": positions * x.line, "oh": 1, "ow": positions}
         return self.product(p, args, outer * inner)

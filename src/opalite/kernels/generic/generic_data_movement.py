@@ -209,6 +209,5 @@ class PlaceCastGeneric(GenericKernel):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         x, y = p.node.x, p.node.y
         (build,) = self.builds(p.device)
-        args: Args = {"x": x, "y": y, "count": y.type.count}
-        args["narrows"] = int(y.type.storage is DType.FLOAT16)
+        args: Args = {"x": x, "y": y, "count": y.type.count, "narrows": int(y.type.storage is DType.FLOAT16)}
         return [Launch("cast_general", args, (ceil_div(y.type.count, build.defines["SPAN"]),), defines=build.defines)]

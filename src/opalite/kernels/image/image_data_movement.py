@@ -53,15 +53,9 @@ class _ImageMove(ImageKernel):
         _, xc, xh, xw = texel_dims(node.x.shape)
         blocks = ceil_div(channels, 4)
         from_buffer, to_buffer = node.x.type.layout.is_row_major, node.y.type.layout.is_row_major
-        defines = {
-            "STORAGE": STORAGE[node.y.type.storage],
-            "SRC_BUFFER": from_buffer,
-            "DST_BUFFER": to_buffer,
-            "ROWS": len(node.x.shape) < 4,
-            "WHOLE": found.whole and not from_buffer,
-            "BORDERS": found.borders,
-            "MODE": found.mode,
-        }
+        defines = {"STORAGE": STORAGE[node.y.type.storage], "SRC_BUFFER": from_buffer, "DST_BUFFER": to_buffer}
+        defines |= {"ROWS": len(node.x.shape) < 4, "WHOLE": found.whole and not from_buffer, "BORDERS": found.borders}
+        defines |= {"MODE": found.mode}
         text = image_prelude(node) + f"#define MOVE_PARAMS {''.join(f', int {name}' for name in found.params)}\n"
         for axis in "nchw":
             text += f"#define SOURCE_{axis.upper()} ({found.expressions.get(axis, '0')})\n"

@@ -86,12 +86,9 @@ class ImageMatmul(ImageKernel):
         right: Arg = matmul_texels(b, s.trans_b, node.x.type.storage) if constant else b
         args: Args = {"a": node.x, "b": right, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
         args |= {"H": node.y.shape[-2], "spread": s.m if s.a_count > 1 or s.batches == 1 else 0, "batches": s.batches}
-        defines = {
-            **{"TM": tm, "TB": tb, "SPLIT": split, "A_BUFFER": node.x.type.layout.is_row_major},
-            **{"Y_BUFFER": to_buffer, "STORAGE": STORAGE[node.y.type.storage]},
-            "LONG": s.k > _LONG * split,
-            "B": CONSTANT if constant else TRANSPOSED if s.trans_b else PLAIN,
-        }
+        defines = {"TM": tm, "TB": tb, "SPLIT": split, "A_BUFFER": node.x.type.layout.is_row_major}
+        defines |= {"Y_BUFFER": to_buffer, "STORAGE": STORAGE[node.y.type.storage], "LONG": s.k > _LONG * split}
+        defines |= {"B": CONSTANT if constant else TRANSPOSED if s.trans_b else PLAIN}
         blocks = ceil_div(ceil_div(s.n, 4), tb)
         group = None
         if split > 1:

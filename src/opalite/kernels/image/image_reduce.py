@@ -38,14 +38,8 @@ class ImageReduce(ImageKernel):
         n, channels, height, width = node.x.shape
         side, blocks = params["SIDE"], ceil_div(channels, 4)
         epilogue = image_epilogue(node, p.device)
-        args: Args = {
-            "x": node.x,
-            "y": node.y,
-            "channels": channels,
-            "blocks": blocks,
-            "height": height,
-            "width": width,
-        }
+        args: Args = {"x": node.x, "y": node.y, "channels": channels, "blocks": blocks, "height": height}
+        args |= {"width": width}
         defines = {"KIND": KINDS.index(node.as_(Reduce).kind), "SIDE": side}
         grid, group = (blocks * side, side, n), (side, side, 1)
         return [Launch("image_reduce", {**args, **epilogue.args}, grid, group, defines, image_prelude(node, epilogue))]

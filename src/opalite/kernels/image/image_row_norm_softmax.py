@@ -16,6 +16,7 @@ from ..codegen.epilogue import epilogue_refusal, image_epilogue, operand_layouts
 from ..kernel import Binding, Bindings, Params, Problem, register
 from ..launch import STORAGE, Args, Array, Launch, Scratch, Weight, ceil_div
 from ..launch_workgroups import group_refusal
+from ..norm.instance_group_norm_packed import combine_moments
 from ..norm.layer_norm_rows import epsilon_arg
 from ..reduce.work_group_rows import ROW_SPACE, RowKernel, row_group, row_prelude
 from .image_layout import ImageKernel, image_prelude, image_refusal
@@ -196,35 +197,13 @@ class ImageInstanceNorm(ImageKernel):
             return [Launch("image_normalize", args, (wg, n * blocks), (wg, 1), defines, prelude)]
         count, lines = n * blocks, ceil_div(height, params["PARTS"])
         parts = ceil_div(height, lines)
-        depth = channels // node.as_(Normalize).num_groups if node.as_(Normalize).kind == "group" else 1
         moments, table = Scratch("moments", count * parts * 32), Scratch("table", count * 32)
-        joined: Args = {"moments": moments, "table": table, "total": count * 4, "depth": depth}
-        joined |= {"channels": channels, "blocks": blocks, "spatial": height * width, "parts": parts}
-        joined |= {"span": lines * width, "epsilon": epsilon_arg(node), **parameters}
+        first: Args = {"x": node.x, "moments": moments, "parts": parts, "lines": lines, **sizes}
+        summing, prelude = {"MOMENTS": 1, "WG": wg}, row_prelude(p.device) + image_prelude(node)
+        last: Args = {"x": node.x, "table": table, "y": node.y, "channels": channels, "rows": n * height}
+        last |= {**sizes, **epilogue.args}
         return [
-            Launch(
-                "image_normalize_moments",
-                {"x": node.x, "moments": moments, "parts": parts, "lines": lines, **sizes},
-                (wg, count * parts),
-                (wg, 1),
-                {"MOMENTS": 1, "WG": wg},
-                row_prelude(p.device) + image_prelude(node),
-            ),
-            Launch(
-                "normalize_combine",
-                joined,
-                (count * 4,),
-                defines={"STORAGE": storage, "PACK": 4, "COMBINE": 1, **held},
-                source="norm/instance_group_norm_packed.cl",
-            ),
-            Launch(
-                "image_normalize_apply",
-                {
-                    **{"x": node.x, "table": table, "y": node.y, "channels": channels, "rows": n * height},
-                    **{**sizes, **epilogue.args},
-                },
-                (blocks * width, n * height),
-                defines={"APPLY": 1},
-                prelude=texels,
-            ),
+            Launch("image_normalize_moments", first, (wg, count * parts), (wg, 1), summing, prelude),
+            combine_moments(node, moments, table, 4, parts, lines * width),
+            Launch("image_normalize_apply", last, (blocks * width, n * height), None, {"APPLY": 1}, texels),
         ]

@@ -105,12 +105,8 @@ class MatmulMma(MmaProduct):
         weights = packed_weights(p)
         grid, group = mma_tile.tile_grid(params, s.m, s.n)
         args: Args = {"a": node.x, "weights": weights, "y": node.y, "rows": s.m, "columns": s.n}
-        args |= {
-            "tiles": ceil_div(s.n, 16),
-            "steps": ceil_div(s.k, 4 * mma_tile.QUADS),
-            "quads": s.k // 4,
-            **epilogue.args,
-        }
+        args |= {"tiles": ceil_div(s.n, 16), "steps": ceil_div(s.k, 4 * mma_tile.QUADS), "quads": s.k // 4}
+        args |= {**epilogue.args}
         defines = p.defines(4) | mma_tile.tile_defines(params)
         return [Launch("matmul_mma", args, grid, group, defines, epilogue.prelude)]
 

@@ -34,14 +34,8 @@ class DistanceTile(Kernel):
         columns = node.y.shape[1]
         defines = {"STORAGE": STORAGE[node.x.type.storage], "POWER": int(node.as_(PairwiseDistance).power), **params}
         grid = (ceil_div(columns, params["PACK"]), ceil_div(rows, params["ROWS"]))
-        args: Args = {
-            "x": node.x,
-            "c": node.input(1),
-            "y": node.y,
-            "rows": rows,
-            "features": features,
-            "columns": columns,
-        }
+        args: Args = {"x": node.x, "c": node.input(1), "y": node.y, "rows": rows, "features": features}
+        args |= {"columns": columns}
         return [Launch("distance_tile", args, grid, defines=defines)]
 
 

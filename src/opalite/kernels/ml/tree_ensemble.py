@@ -44,14 +44,8 @@ class TreeRows(Kernel):
         rule = int(inner[0]) if inner.size and (inner == inner[0]).all() else -1 if inner.size else 0
         trees, columns = roots.type.count, int(node.as_(TreeEnsemble).columns)
         parts = max(1, min(params["PARTS"], trees))
-        defines = {
-            "STORAGE": STORAGE[x.type.storage],
-            "RULE": rule,
-            "MISSING": bool((flags & MISSING_IS_YES).any()),
-            "KIND": _KINDS[node.as_(TreeEnsemble).aggregate],
-            "ROWS": params["ROWS"],
-            "WHOLE": parts == 1,
-        }
+        defines = {"STORAGE": STORAGE[x.type.storage], "RULE": rule, "MISSING": bool((flags & MISSING_IS_YES).any())}
+        defines |= {"KIND": _KINDS[node.as_(TreeEnsemble).aggregate], "ROWS": params["ROWS"], "WHOLE": parts == 1}
         double = x.type.storage is DType.FLOAT64
         number = np.float64 if double else np.float32
         scale = number(1 / max(1, trees) if node.as_(TreeEnsemble).aggregate == "average" else 1)

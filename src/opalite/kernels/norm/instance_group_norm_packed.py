@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 from ...cost.cost_tables import Movement
+from ...ir.graph import Node
 from ...ir.place import FLAT, packed
 from ...ops.normalize import BY_CHANNEL, Normalize
 from ...ops.operator import Cost
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
 from ..filter_window import PACKED_TYPES, block_size
 from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
-from ..launch import STORAGE, Launch, Scratch, ceil_div
+from ..launch import STORAGE, Args, Launch, Scratch, ceil_div
 from ..reduce.work_group_rows import row_prelude
 from .layer_norm_rows import epsilon_arg
 
@@ -71,38 +72,31 @@ class InstanceGroupNormPacked(Kernel):
             return []
         span = ceil_div(spatial, params["PARTS"])
         parts = ceil_div(spatial, span)
-        depth = channels // node.as_(Normalize).num_groups if node.as_(Normalize).kind == "group" else 1
         moments, table = Scratch("moments", count * parts * 2 * pack * 4), Scratch("table", count * 2 * pack * 4)
-        parameters = {k: v for k, v in (("scale", node.get(1)), ("bias", node.get(2))) if v is not None}
-        sizes = {"channels": channels, "blocks": blocks, "spatial": spatial}
-        shares = {"parts": parts, "span": span}
-        common = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack}
-        wg, items = params["WG"], params["ITEMS"]
-        given = {"HAS_SCALE": node.get(1) is not None, "HAS_BIAS": node.get(2) is not None}
+        common, wg, items = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack}, params["WG"], params["ITEMS"]
         epilogue = packed_epilogue(node, p.device)
+        first: Args = {"x": node.x, "moments": moments, "spatial": spatial, "parts": parts, "span": span}
+        summing = common | {"MOMENTS": 1, "WG": wg}
+        last: Args = {"x": node.x, "table": table, "y": node.y, "total": count * spatial, "channels": channels}
+        last |= {"blocks": blocks, "spatial": spatial, **epilogue.args}
+        applying = common | {"ITEMS": items, "MASK": channels % pack != 0}
+        grid = (ceil_div(count * spatial, items),)
         return [
-            Launch(
-                "normalize_moments",
-                {"x": node.x, "moments": moments, "spatial": spatial, **shares},
-                (wg, count * parts),
-                (wg, 1),
-                common | {"MOMENTS": 1, "WG": wg},
-                row_prelude(p.device),
-            ),
-            Launch(
-                "normalize_combine",
-                {
-                    **{"moments": moments, "table": table, "total": count * pack, "depth": depth},
-                    **{**parameters, **sizes, **shares, "epsilon": epsilon_arg(node)},
-                },
-                (count * pack,),
-                defines=common | {"COMBINE": 1} | given,
-            ),
-            Launch(
-                "normalize_apply",
-                {"x": node.x, "table": table, "y": node.y, "total": count * spatial, **sizes, **epilogue.args},
-                (ceil_div(count * spatial, items),),
-                defines=common | {"ITEMS": items, "MASK": channels % pack != 0},
-                prelude=epilogue.prelude,
-            ),
+            Launch("normalize_moments", first, (wg, count * parts), (wg, 1), summing, row_prelude(p.device)),
+            combine_moments(node, moments, table, pack, parts, span),
+            Launch("normalize_apply", last, grid, None, applying, epilogue.prelude),
         ]
+
+
+def combine_moments(node: Node, moments: Scratch, table: Scratch, pack: int, parts: int, span: int) -> Launch:
+    """The launch that makes a table of factors and shifts of the moments of `parts` parts of `span` positions."""
+    op, (n, channels, *rest) = node.as_(Normalize), node.x.shape
+    blocks, depth = ceil_div(channels, pack), channels // op.num_groups if op.kind == "group" else 1
+    given = {"scale": node.get(1), "bias": node.get(2)}
+    args: Args = {"moments": moments, "table": table, "total": n * blocks * pack, "depth": depth, "channels": channels}
+    args |= {"blocks": blocks, "spatial": math.prod(rest), "parts": parts, "span": span, "epsilon": epsilon_arg(node)}
+    args |= {k: v for k, v in given.items() if v is not None}
+    defines = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack, "COMBINE": 1}
+    defines |= {f"HAS_{k.upper()}": v is not None for k, v in given.items()}
+    source = "norm/instance_group_norm_packed.cl"
+    return Launch("normalize_combine", args, (n * blocks * pack,), None, defines, source=source)

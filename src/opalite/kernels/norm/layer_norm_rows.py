@@ -94,16 +94,10 @@ class NormalizeRows(RowKernel):
         view = RowView.of(node)
         epilogue = rows_epilogue(node, p.device, view.run)
         forms = [NONE if v is None else _form(node, v) for v in (node.get(1), node.get(2))]
-        defines = {
-            **params,
-            "STORAGE": STORAGE[node.x.type.storage],
-            "RMS": node.as_(Normalize).kind == "rms",
-            "ALIGNED": params["PACK"] == VECTOR and _is_aligned(view, VECTOR) and not p.device.is_cpu,
-            "SCALE": forms[0],
-            "BIAS": forms[1],
-            "HELD": _held(view, params, p.device),
-            "INLINE_PTX": PTX_MMA in p.device.quirks,
-        }
+        defines = {**params, "STORAGE": STORAGE[node.x.type.storage], "RMS": node.as_(Normalize).kind == "rms"}
+        defines |= {"ALIGNED": params["PACK"] == VECTOR and _is_aligned(view, VECTOR) and not p.device.is_cpu}
+        defines |= {"SCALE": forms[0], "BIAS": forms[1], "HELD": _held(view, params, p.device)}
+        defines |= {"INLINE_PTX": PTX_MMA in p.device.quirks}
         given = {"scale": node.get(1), "bias": node.get(2)}
         args: Args = {k: _parameter(node, v) for k, v in given.items() if v is not None}
         args |= {"x": node.x, "y": node.y, "rows": view.rows, "segments": view.segments, "run": view.run}

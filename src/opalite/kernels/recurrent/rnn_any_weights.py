@@ -57,15 +57,8 @@ class RnnAnyWeights(Kernel):
             return z if v is None else v  # never read: the HAS_ define is 0
 
         prelude = activation_macros(p, 1)
-        first: Args = {
-            "x": node.x,
-            "w": w,
-            "b": given(b),
-            "z": z,
-            "lines": steps * batch,
-            "inputs": inputs,
-            "hidden": hidden,
-        }
+        first: Args = {"x": node.x, "w": w, "b": given(b), "z": z, "lines": steps * batch, "inputs": inputs}
+        first |= {"hidden": hidden}
         product = Launch("recurrent_inputs", first, (rows, steps * batch), None, defines, prelude)
         args: Args = {"z": z, "r": r, "state": state, "cell": cell, "reset": reset}
         given_by_name = {"b": b, "lens": lens, "h0": h0, "c0": c0, "peep": peep}

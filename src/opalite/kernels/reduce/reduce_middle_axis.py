@@ -112,15 +112,8 @@ class ReduceMiddleAxis(Kernel):
         sizes = {"blocks": ceil_div(channels, layout.pack), "spatial": math.prod(spatial), "channels": channels}
 
         def make(x: Arg, y: Arg, parts: int, length: int, count: int, passes: Defines, end: Epilogue) -> Launch:
-            args: Args = {
-                "x": x,
-                "y": y,
-                "outer": outer,
-                "length": length,
-                "inner": inner,
-                "parts": parts,
-                "count": count,
-            }
+            args: Args = {"x": x, "y": y, "outer": outer, "length": length, "inner": inner, "parts": parts}
+            args |= {"count": count}
             args |= {"span": ceil_div(length, parts), **sizes, **end.args}
             grid = (ceil_div(inner, params["PACK"]), params["LY"], outer * parts)
             return Launch("reduce_lines", args, grid, group, defines | passes, end.prelude)

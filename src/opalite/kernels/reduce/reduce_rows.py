@@ -57,14 +57,8 @@ class ReduceRows(Kernel):
         group = (params["WG"], params["ROWS"])
 
         def make(x: Arg, y: Arg, parts: int, columns: int, passes: dict[str, bool], end: Epilogue) -> Launch:
-            args: Args = {
-                "x": x,
-                "y": y,
-                "rows": rows,
-                "columns": columns,
-                "parts": parts,
-                "span": ceil_div(columns, parts),
-            }
+            args: Args = {"x": x, "y": y, "rows": rows, "columns": columns, "parts": parts}
+            args |= {"span": ceil_div(columns, parts)}
             args |= {"count": reduced_count(node), "width": width, **end.args}
             grid = (group[0], rows * parts)
             prelude = row_prelude(p.device) + end.prelude

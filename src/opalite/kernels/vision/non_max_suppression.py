@@ -33,24 +33,16 @@ class _NonMaxSuppression(Kernel):
         batch, classes, size = scores.shape
         lines, most = batch * classes, min(op.max_output, size)
         stored = scores.type.storage
-        defines = {
-            "STORAGE": STORAGE[stored],
-            "LARGEST": True,
-            "WORST_ON_TOP": False,
-            "CENTRED": bool(op.center_point_box),
-            "THRESHOLD": op.score is not None,
-        }
+        defines = {"STORAGE": STORAGE[stored], "LARGEST": True, "WORST_ON_TOP": False}
+        defines |= {"CENTRED": bool(op.center_point_box), "THRESHOLD": op.score is not None}
         if counted:
             defines["PACK"] = device.pack
         else:
             defines["WG"] = params["WG"]
         number = np.float64 if stored is DType.FLOAT64 else np.float32
         limits = {"limit": number(op.iou), "threshold": number(op.score or 0)}
-        kept, counts, offsets = (
-            Scratch("kept", 4 * lines * most),
-            Scratch("counts", 4 * lines),
-            Scratch("offsets", 4 * lines),
-        )
+        each = {"kept": 4 * lines * most, "counts": 4 * lines, "offsets": 4 * lines}
+        kept, counts, offsets = (Scratch(name, nbytes) for name, nbytes in each.items())
         args: Args = {"boxes": boxes, "scores": scores, "kept": kept, "counts": counts}
         args |= {"candidates": Scratch("candidates", 4 * lines * size), "classes": classes, "size": size, "most": most}
         if counted:
@@ -60,17 +52,11 @@ class _NonMaxSuppression(Kernel):
         prelude = read_source("include/ordering_and_heap.cl")
         rows = lines * most
         found: Args = {"counts": counts, "offsets": offsets, "count": count}
+        last = {**found, "kept": kept, "rows": indices, "items": rows, "classes": classes, "most": most}
         return [
             Launch(entry, {**args, **limits}, (items,), (params["WG"],), defines, prelude),
             Launch("nms_offsets", {**found, "lines": lines}, (1,), (1,), defines, prelude),
-            Launch(
-                "nms_write",
-                {**found, "kept": kept, "rows": indices, "items": rows, "classes": classes, "most": most},
-                (rows,),
-                (64,),
-                defines,
-                prelude,
-            ),
+            Launch("nms_write", last, (rows,), (64,), defines, prelude),
         ]
 
 

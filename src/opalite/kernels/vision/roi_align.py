@@ -27,15 +27,9 @@ class _RoiAlign(Kernel):
         blocks = ceil_div(channels, pack)
         chunks = ceil_div(blocks, params["CHUNK"])
         items = regions.shape[0] * chunks * op.rows * op.columns
-        defines = {
-            "STORAGE": STORAGE[y.type.storage],
-            "POSITION_STORAGE": STORAGE[regions.type.storage],
-            "INDEX": "long" if images.dtype is DType.INT64 else "int",
-            "PACK": pack,
-            "MAXIMUM": op.maximum,
-            "MOST": MOST,
-            "CHUNK": params["CHUNK"],
-        }
+        defines: Defines = {"STORAGE": STORAGE[y.type.storage], "POSITION_STORAGE": STORAGE[regions.type.storage]}
+        defines |= {"INDEX": "long" if images.dtype is DType.INT64 else "int", "PACK": pack, "MAXIMUM": op.maximum}
+        defines |= {"MOST": MOST, "CHUNK": params["CHUNK"]}
         args: Args = {"x": x, "regions": regions, "images": images, "y": y, "items": items}
         args |= {"rows": op.rows, "columns": op.columns, "chunks": chunks, "blocks": blocks, "count": count}
         args |= {"height": height, "width": width, "ratio": op.ratio, "scale": op.scale}
