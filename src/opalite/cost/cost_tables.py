@@ -315,6 +315,12 @@ class SequentialSteps(Table):
         """Rounds in which the device runs `walks` sequences."""
         return -(-walks // (self.at_once * device.compute_units))
 
+    @classmethod
+    def seconds(cls, kernel: str, device: DeviceInfo, walks: int, steps: float) -> float:
+        """Seconds of `walks` sequences of so many steps, by the row of `kernel`."""
+        row = cls.named(kernel, device)
+        return row.turns(walks, device) * steps * row.step_s
+
 
 @dataclass(frozen=True)
 class Movement(Table):

@@ -194,8 +194,7 @@ class _StripLaunches:
         win, t = Window.of(self.node), self.tiles
         th, tw = t.sides
         args: Args = {"x": self.node.x, "v": self._v, "t0": first, "count": count, "blocks": t.in_blocks, "th": th}
-        args |= {"tw": tw}
-        args |= {k: win.args()[k] for k in ("ih", "iw", "ph", "pw")}
+        args |= {"tw": tw, **{k: win.args()[k] for k in ("ih", "iw", "ph", "pw")}}
         return self._transform("winograd_input", args, count, t.in_blocks)
 
     def product(self, count: int) -> Launch:
@@ -218,8 +217,8 @@ class _StripLaunches:
             args |= {"ob": g.out_blocks, "s": count}
             return Launch("winograd_product", args, grid, (1, 1, 1), defines, source="conv/winograd_gemm_cpu.cl")
         args = {"x": self._v, "weights": filters, "y": self._m, "span": span, "chunk": g.in_blocks, "ahead": 0}
-        args |= {"batch": 1}
-        args |= {"groups": g.count, "cg": g.channels, "ib": g.in_blocks, "ob": g.out_blocks, "m": g.filters, "s": count}
+        args |= {"batch": 1, "groups": g.count, "cg": g.channels, "ib": g.in_blocks, "ob": g.out_blocks}
+        args |= {"m": g.filters, "s": count}
         defines |= {"HAS_BIAS": 0, "MASK": 0, "IN_REGISTERS": 1}
         return Launch("conv_pointwise", args, grid, None, defines, source="conv/pointwise.cl")
 

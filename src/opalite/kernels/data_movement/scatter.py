@@ -52,12 +52,8 @@ class _SequentialScatter(_ScatterKernel):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         sequences, steps = self._sequences(p.node)
-        walk = SequentialSteps.named("Scatter", p.device)
-        return (
-            cost.bytes / p.device.bandwidth
-            + walk.turns(sequences, p.device) * steps * walk.step_s
-            + 2 * p.device.launch_s
-        )
+        walk = SequentialSteps.seconds("Scatter", p.device, sequences, steps)
+        return cost.bytes / p.device.bandwidth + walk + 2 * p.device.launch_s
 
 
 class _LastUpdateScatter(_ScatterKernel):
@@ -75,13 +71,19 @@ class _LastUpdateScatter(_ScatterKernel):
         last = Scratch("last", 4 * rows)
         chunks = ceil_div(inner, span(params))
         items = rows * chunks
-        taken: Args = {"x": x, "updates": updates, "last": last, "y": y}
+        taken: Args = {
+            "x": x,
+            "updates": updates,
+            "last": last,
+            "y": y,
+            "items": items,
+            "chunks": chunks,
+            "inner": inner,
+        }
         return [
             self._scatter("no_update", node, params, rows, {"last": last, "count": rows}),
             self._scatter(find, node, params, finds, {"indices": indices, "last": last, **args}),
-            self._scatter(
-                "take_last", node, params, items, {**taken, "items": items, "chunks": chunks, "inner": inner}
-            ),
+            self._scatter("take_last", node, params, items, taken),
         ]
 
     def _row_length(self, node: Node) -> int:

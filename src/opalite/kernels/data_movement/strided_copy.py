@@ -224,13 +224,8 @@ class Copy:
     def without(self, *gone: int) -> Copy:
         """The copy of one line, without the axes numbered `gone`."""
         kept = [k for k in range(len(self.extents)) if k not in gone]
-        return Copy(
-            tuple(self.extents[k] for k in kept),
-            tuple(self.source[k] for k in kept),
-            tuple(self.target[k] for k in kept),
-            self.source_start,
-            self.target_start,
-        )
+        extents, source, target = (tuple(of[k] for k in kept) for of in (self.extents, self.source, self.target))
+        return Copy(extents, source, target, self.source_start, self.target_start)
 
     @property
     def count(self) -> int:

@@ -56,6 +56,13 @@ def find_square(node: Node) -> Square | None:
     return Square(copy.extents[inner], copy.extents[last], copy.source[last], copy.target[inner], lines)
 
 
+def _square(node: Node) -> Square:
+    """`find_square` of a Transpose that has one."""
+    square = find_square(node)
+    assert square is not None
+    return square
+
+
 def _refusal(node: Node, least: int) -> str | None:
     square = find_square(node) if node.y.type.count else None
     if square is None:
@@ -79,8 +86,7 @@ class TransposeRegisterTile(Kernel):
         return _refusal(p.node, _LEAST)
 
     def illegal(self, p: Problem, params: Params) -> str | None:
-        square = find_square(p.node)
-        assert square is not None
+        square = _square(p.node)
         if params["TILE"] > hint_of(symbolic_min([square.a, square.b])):
             return f"the axes are shorter than {params['TILE']}"
         return "too many registers" if params["TILE"] * p.node.x.type.storage.size > 64 else None
@@ -89,8 +95,7 @@ class TransposeRegisterTile(Kernel):
         return super().seconds(p, Cost(cost.flops, cost.bytes * (1 if p.device.is_cpu else 50)))
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
-        square = find_square(p.node)
-        assert square is not None
+        square = _square(p.node)
         size, tile, each = p.node.x.type.storage.size, params["TILE"], params["EACH"]
         held = "uint" if size < 4 else ELEMENT[size]
         load, store = accesses(size, tile, held)
@@ -120,8 +125,7 @@ class TransposeLocalMemory(Kernel):
         return super().seconds(p, Cost(cost.flops, cost.bytes * (8 if p.device.is_cpu else 1)))
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
-        square = find_square(p.node)
-        assert square is not None
+        square = _square(p.node)
         defines: Defines = {"T": ELEMENT[p.node.x.type.storage.size], "AXES": len(square.lines.extents), "ROWS": _ROWS}
         args: Args = {"x": p.node.x, "y": p.node.y, **square.args}
         grid = (ceil_div(square.a, _SIDE) * _SIDE, ceil_div(square.b, _SIDE) * _ROWS, square.lines.count)
@@ -144,8 +148,7 @@ class TransposeShortAxis(Kernel):
     def refuse(self, p: Problem) -> str | None:
         if why := _refusal(p.node, 2):
             return why
-        square = find_square(p.node)
-        assert square is not None
+        square = _square(p.node)
         zips = _is_thin(square.b) and square.target_stride == square.b
         unzips = _is_thin(square.a) and square.source_stride == square.a
         if not zips and not unzips:
@@ -164,8 +167,7 @@ class TransposeShortAxis(Kernel):
         return {"VEC": min(16, 64 // p.node.x.type.storage.size), "EACH": 16}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
-        square = find_square(p.node)
-        assert square is not None
+        square = _square(p.node)
         zips = _is_thin(square.b) and square.target_stride == square.b
         thin, steps = (square.b, square.a) if zips else (square.a, square.b)
         size, vec, each = p.node.x.type.storage.size, params["VEC"], params["EACH"]

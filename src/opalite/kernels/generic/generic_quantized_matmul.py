@@ -15,7 +15,15 @@ from ..integer.matmul_vnni import PanelArgs, panels_binding, panels_refusal
 from ..kernel import Bindings, Params, Problem, register
 from ..launch import Args, Launch, Scratch, Weight, ceil_div
 from ..matmul.matmul_problem import MatmulProblem
-from ..quantized.pack_low_bit import packed_args, packed_binding, packing_refusal, panel_width, panels_of, to_panels
+from ..quantized.pack_low_bit import (
+    packed_args,
+    packed_binding,
+    packing_refusal,
+    panel_width,
+    panels_of,
+    take_zero,
+    to_panels,
+)
 from ..quantized.quantized_matmul_cpu import activation_quantization_refusal, scale_group, sum_length
 from .generic_kernel import INT_MAX, Build, GenericKernel, storage_of, vector_defines
 
@@ -45,12 +53,11 @@ class GenericPackedWeightKernel(GenericKernel):
         args, _ = packed_args(b, scale, zero, op.bits, transposed, panels_of(p.device))
         width = panel_width(p.device)
         offset = 1 << (op.bits - 1) if b.dtype is DType.INT8 else 0
-        middle = args.pop("middle")
-        assert isinstance(middle, float)
+        shared = take_zero(args, op.bits)
         args["scale"] = _floats(scale, width, 0)
         args["zeros"] = args["scale"] if "zeros" not in args or zero is None else _floats(zero, width, offset)
         args |= {"bits": op.bits, "block": op.block, "has_zeros": int(args["zeros"] is not args["scale"])}
-        args["zero"] = (middle - 1.0) * (1 << op.bits)
+        args["zero"] = shared
         (build,) = self.builds(p.device)
         return Launch(entry, args, (), defines=build.defines)
 

@@ -63,13 +63,9 @@ class RnnGeneric(GenericKernel):
         b, lens, h0, c0, peep = (node.get(i) for i in range(3, 8))
         common: Args = {"b": given(b), "z": z, "hidden": hidden, "rows": rows, "directions": count}
         common |= {"has_bias": int(b is not None), "reset_late": int(kind == "gru" and op.linear_before_reset)}
-        product = Launch(
-            "recurrent_general_inputs",
-            {**common, "x": node.x, "w": node.input(1), "lines": steps * batch, "inputs": inputs},
-            (count * rows, steps * batch),
-            defines=build.defines,
-            prelude=build.prelude,
-        )
+        first = {**common, "x": node.x, "w": node.input(1), "lines": steps * batch, "inputs": inputs}
+        grid = (count * rows, steps * batch)
+        product = Launch("recurrent_general_inputs", first, grid, None, build.defines, build.prelude)
         args: Args = {**common, "r": node.input(2), "state": state, "cell": cell, "reset": reset}
         args |= {"lens": given(lens), "h0": given(h0), "c0": given(c0), "peep": given(peep)}
         args |= {"has_lens": int(lens is not None), "has_h0": int(h0 is not None)}
@@ -80,14 +76,7 @@ class RnnGeneric(GenericKernel):
         functions = zip(op.activations, op.alphas, op.betas, strict=True)
         args["functions"] = np.array([(_NUMBERS[name], a or 0.0, b or 0.0) for name, a, b in functions], np.float32)
         items = 1 if p.device.is_cpu else min(GROUP, p.device.max_work_group_size)
-        walk = Launch(
-            "recurrent_general",
-            args,
-            (items, batch, count),
-            (items, 1, 1),
-            defines=build.defines,
-            prelude=build.prelude,
-        )
+        walk = Launch("recurrent_general", args, (items, batch, count), (items, 1, 1), build.defines, build.prelude)
         return [product, walk] if steps else [walk]
 
 

@@ -164,12 +164,7 @@ def _panels(node: Node, p: MatmulSizes, vectors: int, device: DeviceInfo) -> tup
         made = np.dtype(storage.np), (*b.shape[:-2], ceil_div(p.n, width), p.k, width)
         return Weight(b, form, to_panels(width, p.trans_b, storage.np), by_slices=True, packed_type=made), []
     scratch = Scratch("panels", math.prod((p.b_count, panel_size(p, width), storage.size)))
-    launch = Launch(
-        "matmul_pack",
-        {"b": b, "out": scratch, "matrices": p.b_count, "N": p.n, "K": p.k},
-        (ceil_div(p.n, width), ceil_div(p.k, PACK_STEPS), p.b_count),
-        GROUP,
-        {"STORAGE": STORAGE[node.y.type.storage], "PACK": device.pack} | {"NV": vectors, "TRANS_B": p.trans_b},
-        source="matmul/pack_panels.cl",
-    )
-    return scratch, [launch]
+    args: Args = {"b": b, "out": scratch, "matrices": p.b_count, "N": p.n, "K": p.k}
+    grid = (ceil_div(p.n, width), ceil_div(p.k, PACK_STEPS), p.b_count)
+    defines = {"STORAGE": STORAGE[node.y.type.storage], "PACK": device.pack, "NV": vectors, "TRANS_B": p.trans_b}
+    return scratch, [Launch("matmul_pack", args, grid, GROUP, defines, source="matmul/pack_panels.cl")]

@@ -20,7 +20,7 @@ from ..matmul.gemm_gpu import MatmulLocalTile, MatmulRegisterTile
 from ..matmul.matmul_mma import MatmulMma, MatmulMmaStaged
 from ..matmul.matmul_problem import MatmulProblem
 from ..matmul.matmul_wgmma import MatmulWgmma
-from .pack_low_bit import codebook_defines, packed_args, panels_of
+from .pack_low_bit import codebook_defines, packed_args, panels_of, take_zero
 from .quantized_matmul_cpu import QuantizedMatmulKernel
 
 _PIECE = 16  # bytes that a work-item writes in matrix-unit order
@@ -100,9 +100,7 @@ class DequantizeThenMatmul(QuantizedMatmulKernel):
         inner, panels = self.inner(p), panels_of(p.device)
         launches = self.product.launch(inner, params)
         args, own = packed_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, panels)
-        middle = args.pop("middle")
-        assert isinstance(middle, float)
-        args |= {"N": s.n, "K": s.k, "block": op.block, "zero": (middle - 1.0) * (1 << op.bits)}
+        args |= {"N": s.n, "K": s.k, "block": op.block, "zero": take_zero(args, op.bits)}
         own |= {"STORAGE": STORAGE[node.y.type.storage], "PACK": 1, "WIDTH": panels.width, "FORM": self.form}
         table, values = codebook_defines(p.device, op.table)
         own |= table

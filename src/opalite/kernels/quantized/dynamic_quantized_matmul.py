@@ -12,7 +12,7 @@ from ..codegen.epilogue import rows_epilogue
 from ..kernel import Params, register
 from ..launch import STORAGE, Arg, Args, Defines, Launch, Scratch, ceil_div
 from ..matmul.matmul_problem import MatmulProblem
-from .pack_low_bit import VECTORS, packed_args, panel_width, panels_of
+from .pack_low_bit import VECTORS, packed_args, panel_width, panels_of, take_zero
 from .quantized_matmul_cpu import (
     GROUP,
     TILES,
@@ -49,20 +49,13 @@ class DynamicQuantizedMatmul(QuantizedMatmulKernel):
         args["q"] = Scratch("bytes", stride * groups * ceil_div(size, 16) * 16)
         args |= {name: Scratch(name, 4 * stride * groups) for name in ("by", "sums")}
         weights, own = packed_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, panels_of(p.device))
-        middle = weights.pop("middle")
-        assert isinstance(middle, float)
+        zero = take_zero(weights, op.bits)
         defines = {"STORAGE": STORAGE[node.y.type.storage], "PACK": p.device.pack, "BITS": op.bits}
-        first = Launch(
-            "quantize_activations",
-            {**args, "a": node.x},
-            (stride, 1, 1),
-            GROUP,
-            defines,
-            source="quantized/quantize_activations.cl",
-        )
+        source = "quantized/quantize_activations.cl"
+        first = Launch("quantize_activations", {**args, "a": node.x}, (stride, 1, 1), GROUP, defines, source=source)
         epilogue = rows_epilogue(node, p.device)
         args |= {**weights, "y": node.y, "N": s.n, "groups": max(1, op.block // size)}
-        args |= {"zero": round((middle - 1.0) * (1 << op.bits)), **more, **epilogue.args}
+        args |= {"zero": round(zero), **more, **epilogue.args}
         defines |= {**own, **self.defines(p.device, params)}
         return [first, Launch(self.entry, args, grid, GROUP, defines, epilogue.prelude)]
 

@@ -89,6 +89,13 @@ def packed_args(
     return args, own if deep == 1 else own | {"DEEP": deep}
 
 
+def take_zero(args: Args, bits: int) -> float:
+    """The zero point that all numbers share, or the offset of their own; takes "middle" out of `args`."""
+    middle = args.pop("middle")
+    assert isinstance(middle, float)
+    return (middle - 1.0) * (1 << bits)
+
+
 def codebook_defines(device: DeviceInfo, table: tuple[float, ...]) -> tuple[Defines, str]:
     """(defines, prelude) of 4-bit numbers that are indices into the codebook `table`, if there is one."""
     if not table:

@@ -12,7 +12,7 @@ from ..codegen.epilogue import rows_epilogue
 from ..kernel import Params, register
 from ..launch import STORAGE, Launch, ceil_div
 from ..matmul.matmul_problem import MatmulProblem, skinny_rows
-from .pack_low_bit import STREAMED, codebook_defines, packed_args
+from .pack_low_bit import STREAMED, codebook_defines, packed_args, take_zero
 from .quantized_matmul_cpu import QuantizedMatmulKernel
 
 MOST_ROWS = 64
@@ -76,9 +76,7 @@ class QuantizedGemvGpu(QuantizedMatmulKernel):
         aligned = not may_have_remainder(s.k, 4)
         epilogue = rows_epilogue(node, p.device)
         args, own = packed_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, STREAMED)
-        middle = args.pop("middle")
-        assert isinstance(middle, float)
-        zero = (middle - 1.0) * (1 << op.bits)
+        zero = take_zero(args, op.bits)
         blocks = ceil_div(s.k, op.block)
         args |= {"a": node.x, "y": node.y, "M": s.m, "N": s.n, "K": s.k, **epilogue.args}
         args |= {"blocks": blocks, "zero": zero}

@@ -59,9 +59,8 @@ class CumulativeSequential(_Cumulative):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         outer, length, inner = split_at(p.node.x.shape, p.node.as_(Cumulative).axis)
-        walk = SequentialSteps.named(self.name, p.device)
-        steps = walk.turns(outer * inner, p.device) * length
-        return cost.bytes / p.device.bandwidth + steps * walk.step_s + p.device.launch_s
+        walk = SequentialSteps.seconds(self.name, p.device, outer * inner, length)
+        return cost.bytes / p.device.bandwidth + walk + p.device.launch_s
 
 
 @register
@@ -79,9 +78,5 @@ class CumulativeParallelScan(_Cumulative):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         outer, length, inner = split_at(p.node.x.shape, p.node.as_(Cumulative).axis)
-        walk, tiles = SequentialSteps.named(self.name, p.device), ceil_div(length, 256)
-        return (
-            cost.bytes / p.device.bandwidth
-            + walk.turns(outer * inner, p.device) * tiles * walk.step_s
-            + p.device.launch_s
-        )
+        walk = SequentialSteps.seconds(self.name, p.device, outer * inner, ceil_div(length, 256))
+        return cost.bytes / p.device.bandwidth + walk + p.device.launch_s

@@ -45,10 +45,9 @@ class TopKHeap(_TopK):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         outer, length, inner = split_at(p.node.x.shape, p.node.as_(TopK).axis)
-        walk = SequentialSteps.named(self.name, p.device)
         k = int(p.node.as_(TopK).k)
-        kept = k * math.log2(k + 1)
-        return walk.turns(outer * inner, p.device) * (length + 4 * kept) * walk.step_s + p.device.launch_s
+        steps = length + 4 * (k * math.log2(k + 1))
+        return SequentialSteps.seconds(self.name, p.device, outer * inner, steps) + p.device.launch_s
 
 
 @register
@@ -75,8 +74,5 @@ class TopKSelect(_TopK):
         outer, length, inner = split_at(p.node.x.shape, p.node.as_(TopK).axis)
         room = 1 << max(int(p.node.as_(TopK).k) - 1, 0).bit_length()
         stages = room.bit_length() * (room.bit_length() + 1) // 2
-        walk, steps = (
-            SequentialSteps.named(self.name, p.device),
-            5 * ceil_div(length, 256) + stages * ceil_div(room, 512),
-        )
-        return walk.turns(outer * inner, p.device) * steps * walk.step_s + p.device.launch_s
+        steps = 5 * ceil_div(length, 256) + stages * ceil_div(room, 512)
+        return SequentialSteps.seconds(self.name, p.device, outer * inner, steps) + p.device.launch_s

@@ -73,8 +73,7 @@ class NmsHeap(_NonMaxSuppression):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         batch, classes, size = p.node.input(1).shape
-        walk = SequentialSteps.named(self.name, p.device)
-        return walk.turns(batch * classes, p.device) * 10 * size * walk.step_s + 3 * p.device.launch_s
+        return SequentialSteps.seconds(self.name, p.device, batch * classes, 10 * size) + 3 * p.device.launch_s
 
 
 @register
@@ -90,6 +89,5 @@ class NmsRounds(_NonMaxSuppression):
     def seconds(self, p: Problem, cost: Cost) -> float:
         batch, classes, size = p.node.input(1).shape
         rounds = min(int(p.node.as_(NonMaxSuppression).max_output), size, 100)
-        walk = SequentialSteps.named(self.name, p.device)
-        steps = walk.turns(batch * classes, p.device) * rounds * ceil_div(size, 256)
-        return steps * walk.step_s + 3 * p.device.launch_s
+        steps = rounds * ceil_div(size, 256)
+        return SequentialSteps.seconds(self.name, p.device, batch * classes, steps) + 3 * p.device.launch_s
