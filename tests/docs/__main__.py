@@ -41,6 +41,7 @@ _SMALLER = (
     (r"^(python -m benchmarks\.serving .*)$", r"\1 --seconds 2 --rounds 1 --connections 4", "shorter"),
     (r"^(python -m benchmarks\.gpu_kernels).*", r"\1 --help", "needs an NVIDIA GPU"),
     (r"^(python -m benchmarks\.gpu_choice).*", r"\1 --help", "needs what gpu_kernels wrote"),
+    (r"^.*(python -m benchmarks\.gpu_decoding).*", r"\1 --help", "needs a GPU"),
     (r"^(python -m benchmarks\.long_runs).*", r"\1 --help", "needs PyTorch and an NVIDIA GPU"),
     (r"^(python -m benchmarks\.latency_during_new_sizes).*", r"\1 --help", "needs a model with open sizes"),
     (r"^(python -m benchmarks\.first_run).*", r"\1 --help", "needs a folder of models with their inputs"),
