@@ -226,7 +226,7 @@ class BundleModel:
         """The executable of a program of `variant`."""
         rt, options = self.compiler.rt, self.compiler.options
         if options.strict:
-            _refuse_hosts(program)
+            refuse_hosted([s.node for s in program.steps if isinstance(s, (HostStep, ReferenceStep))])
         if options.trust and variant.fingerprint == rt.fingerprint:
             sources = [s for p in programs_of(variant.content) for s in p.sources]
             rt.programs.add_bundled(
@@ -272,11 +272,6 @@ def _check_inputs(program: Program, arrays: Sequence[Any]) -> None:
     for slot, array in program.weights.items():
         if array.nbytes != program.slots[slot].nbytes:
             raise BundleError(f"a table of '{program.slots[slot].label}' has another size; compile the model again")
-
-
-def _refuse_hosts(program: Program) -> None:
-    """PlacementError if the program has steps on the host."""
-    refuse_hosted([s.node for s in program.steps if isinstance(s, (HostStep, ReferenceStep))])
 
 
 def _refuse_host_nodes(steps: Sequence[Any]) -> None:

@@ -65,13 +65,14 @@ class ModelRun(RunLockHold):
         """The outputs of `compiled` at some sizes, and the executable that ran; None if it was released.
 
         arrays: gives the inputs, called with the run lock held. targets, views: as of `Executable.run`. state: buffers
-        of state by slot.
+        of state by slot, for a run whose launches are not recorded.
         """
         with self.enter(compiled.executable, at.program, access, state) as lease:
             if lease is None:
                 return None
             executable, share = lease
-            outputs, spent = executable.run(arrays(), targets, views, self.request.recorder, share=share)
+            recorder = self.request.recorder if state is None else None
+            outputs, spent = executable.run(arrays(), targets, views, recorder, share=share)
         self.trace.add(spent)
         return outputs, executable
 
