@@ -44,4 +44,5 @@ class ConvTransposeDirect(ConvDirect):
 
     source = "conv/transposed_row_major.cl"
     op = "ConvTranspose"
+    rank = -2
     entry = "conv_transpose_direct"

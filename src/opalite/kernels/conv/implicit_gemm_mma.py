@@ -226,6 +226,7 @@ class ConvTransposeGemmMmaStaged(ConvGemmMmaStaged):
     """Transposed convolution as an implicit GEMM."""
 
     op = "ConvTranspose"
+    rank = -1
 
 
 def quad_table(win: Window, in_blocks: int, count: int) -> Array:

@@ -110,6 +110,7 @@ class ConvTransposePackedToRowMajor(ConvPackedToRowMajor):
 
     source = "conv/transposed_packed_to_row_major.cl"
     op = "ConvTranspose"
+    rank = -3
     entry = "conv_transpose_last"
 
     def phases(self, win: Window) -> int:

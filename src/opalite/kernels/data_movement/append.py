@@ -80,6 +80,7 @@ class AppendInt8Rows(Kernel):
     """Quantises floats to int8 while appending them; a row per work-item (CPU) or per work-group (GPU)."""
 
     op, source = "Append", "data_movement/append_int8_rows.cl"
+    rank = -1
     space = {"WG": (1, 32)}
 
     def refuse(self, p: Problem) -> str | None:

@@ -80,6 +80,7 @@ class TransposeCopy(StridedCopy):
     """Strided reads, contiguous writes."""
 
     op = "Transpose"
+    rank = -2
 
     def copies(self, node: Node, layout: Layout) -> list[Copy]:
         return [transpose_copy(node)]

@@ -188,6 +188,7 @@ class TransposeChannelBlocks(Kernel):
 
     source = "data_movement/transpose_channel_blocks.cl"
     op = "Transpose"
+    rank = -1
     space = {"EACH": (1, 4, 16, 64, 256)}
     untuned = {"EACH": 64}, {"EACH": 1}
 

@@ -111,6 +111,7 @@ class ImageChannelSoftmax(ImageKernel):
 
     source = "image/image_channel_softmax.cl"
     op = "Softmax"
+    rank = -1
 
     def refuse(self, p: Problem) -> str | None:
         if p.node.as_(Softmax).axis != 1:
@@ -143,6 +144,7 @@ class ImageInstanceNorm(ImageKernel):
 
     source = "image/image_instance_norm.cl"
     op = "Normalize"
+    rank = -1
     space = {"WG": (256, 1, 64, 32, 128, 512), "PARTS": (ALONE, 1, 2, 4, 8, 16, 32)}
 
     def refuse(self, p: Problem) -> str | None:

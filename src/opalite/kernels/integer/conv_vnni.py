@@ -40,6 +40,7 @@ class ConvVnni(Kernel):
 
     problem = ConvProblem
     op = "IntegerConv"
+    rank = -1
     space = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS}
 
     def refuse(self, p: ConvProblem) -> str | None:

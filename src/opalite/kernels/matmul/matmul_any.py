@@ -13,6 +13,7 @@ from .matmul_problem import MatmulKernel, MatmulProblem
 class MatmulAny(MatmulKernel):
     """One work-item per vector of a row; reuse only through caches."""
 
+    rank = -1
     space = {"PACK": (1, 2, 4, 8, 16)}
 
     def defaults(self, p: MatmulProblem) -> Params:

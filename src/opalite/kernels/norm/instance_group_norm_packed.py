@@ -24,6 +24,7 @@ class InstanceGroupNormPacked(Kernel):
     """NCHWc to NCHWc in launches: partial moments of each block, their combination, the result."""
 
     op = "Normalize"
+    rank = 1
     space = {"WG": (64, 1, 32, 128, 256), "PARTS": (1, 2, 4, 8, 16, 32), "ITEMS": (1, 2, 4, 8, 16)}
 
     def refuse(self, p: Problem) -> str | None:

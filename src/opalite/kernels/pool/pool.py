@@ -56,6 +56,7 @@ class PoolPacked(ChannelwisePacked):
     """Maximum, average and Lp pooling without indices, NCHWc to NCHWc."""
 
     op = "Pool"
+    rank = 1
 
     def refuse(self, p: WindowProblem) -> str | None:
         node = p.node

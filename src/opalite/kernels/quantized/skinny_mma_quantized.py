@@ -38,6 +38,7 @@ _UNIT = 2.0**-9  # 1.0 as a half
 class QuantizedSkinnyMma(QuantizedMatmulKernel):
     """PARTS warps per 16 columns; each work-item keeps UNROLL quads of 16 bytes in flight."""
 
+    rank = -1
     space = {"PARTS": (8, 4), "UNROLL": (8, 6, 4, 2, 1), "MR": (1, 2, 4, 8, 16)}
     on_gpu = True
 

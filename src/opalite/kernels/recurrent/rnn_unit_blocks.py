@@ -42,6 +42,7 @@ class RnnUnitBlocks(Kernel):
     """NB sequences per work-group of LX x LY work-items; SPLIT groups along the units."""
 
     op = "Recurrent"
+    rank = -1
     problem = RecurrentProblem
     space = {
         "SPLIT": (1, 2, 4, 8, 16, 32, 64),
