@@ -125,7 +125,7 @@ def sweep(models: Sequence[str], caches: str, graphs: int, seed: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         ready, own = Path(folder) / "ready", Path(folder) / "own"
         if caches == "generic":
-            print("general programs: {general}, of which missing: {missing}".format(**in_process(ready, "--prepare")))
+            print("generic programs: {generic}, of which missing: {missing}".format(**in_process(ready, "--prepare")))
         for name in models:
             shutil.rmtree(own, ignore_errors=True)
             if ready.exists():

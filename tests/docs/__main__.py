@@ -30,7 +30,8 @@ FOLLOWED = {
     "docs/add-an-operator.md": "tests/device/ops/test_add_an_operator.py follows the page",
 }
 _SMALLER = (
-    (r"^make (test|test-ray|check|portability)$", r"make -n \1", "takes minutes to hours, CI runs it"),
+    (r"^make test$", "make -n check suite", "takes minutes, CI runs it"),
+    (r"^make (test-ray|check|portability)$", r"make -n \1", "takes minutes to hours, CI runs it"),
     (r"^make constraints$", "make -n constraints", "fetches the newest of everything"),
     (r"^(python -m tests\.fuzz\.mutants) --plain.*", r"\1 --help", "looks for each fault in thousands of graphs"),
     (r"^python -m tests\.docs$", "python -m tests.docs --help", "it would run itself"),

@@ -64,6 +64,7 @@ def make_scene(folder: Path, *, sources: bool = False) -> Path:
     for path in (work / "photo.jpg", work / "holiday.jpg", work / "examples" / "super_resolution" / "holiday.jpg"):
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(picture).save(path)
+    (work / "script.py").write_text("import onnxruntime\n\nprint(onnxruntime.get_device())\n")
     if find_spec("tokenizers") is not None:
         write_hearing(work)
     return work
