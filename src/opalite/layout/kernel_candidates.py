@@ -22,7 +22,7 @@ from ..kernels.node_launches import barrier_refusal
 from ..ops.conv import Conv
 from ..ops.elementwise import PlaceCast
 from ..ops.operator import Cost
-from .loop_trip_count import LONGEST, loop_trip_count
+from .longest_kernel_loop import LONGEST, longest_kernel_loop
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def unsupported(node: Node, device: DeviceInfo) -> str | None:
             return "the device has no double precision (cl_khr_fp64)"
         if v.type.count > MAX_ELEMENTS:
             return f"tensor {v!r} has more than {MAX_ELEMENTS} elements"
-    if SHORT_LOOPS in device.quirks and (walk := loop_trip_count(node)) > LONGEST:
+    if SHORT_LOOPS in device.quirks and (walk := longest_kernel_loop(node)) > LONGEST:
         return f"a work-item might loop over {walk} elements, and this driver ends loops after 65,535 iterations"
     return None
 

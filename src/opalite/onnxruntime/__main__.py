@@ -23,9 +23,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--device", help="device of all sessions, also where a package asks for the CPU")
     parser.add_argument(
-        "--site-path",
-        action="store_true",
-        help="print a folder for PYTHONPATH: processes with it get Opalite too",
+        "--site-path", action="store_true", help="print a folder for PYTHONPATH: processes with it get Opalite too"
     )
     parser.add_argument("-m", dest="is_module", action="store_true", help="run a module, as python -m does")
     parser.add_argument("script", nargs="?", help="a file, or with -m a module")

@@ -118,10 +118,7 @@ kernel void trial(global lanes *x, global const lanes *a) {
 """
 
 # By CPU generation: vector bits, CPU flag, VNNI instruction, register constraint.
-_BYTE_DOTS = {
-    "avx2": ("256", "avx_vnni", "%{vex%} vpdpbusd", "x"),
-    "avx512": ("512", "avx512_vnni", "vpdpbusd", "v"),
-}
+_BYTE_DOTS = {"avx2": ("256", "avx_vnni", "%{vex%} vpdpbusd", "x"), "avx512": ("512", "avx512_vnni", "vpdpbusd", "v")}
 
 _SUB_GROUPS_PROBE = """
 #ifdef cl_khr_subgroups

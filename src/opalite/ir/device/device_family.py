@@ -24,7 +24,7 @@ FRAGILE_COMPILER = "fragile_compiler"  # some programs end the process that comp
 SOFTWARE = "software"  # software rendering at 1 % of the CPU's speed (llvmpipe); a warning is printed
 # Private variables of work-items are sometimes shared across barriers (PoCL 5, 6): kernels/node_launches.py
 SHARED_VALUES = "shared_values"
-SHORT_LOOPS = "short_loops"  # loops end after 65,535 iterations (llvmpipe of Mesa 22.3): layout/loop_trip_count.py
+SHORT_LOOPS = "short_loops"  # loops end after 65,535 iterations (llvmpipe of Mesa 22.3): layout/longest_kernel_loop.py
 SHALLOW_FLOW = "shallow_flow"  # 80 nested branches, such as a switch's cases, crash or do nothing (llvmpipe)
 # Programs with fma, sin or cos do not build (Mesa 26 with LLVM's libclc), found by a probe build
 UNLINKED_FMA = "unlinked_fma"

@@ -18,14 +18,7 @@ from ...ops.matmul import MatMul
 from ...ops.operator import Cost
 from ..kernel import Kernel, Params, kernels_for, register
 from ..launch import Arg, Args, Launch, Local, Scratch, Weight, ceil_div
-from .rnn_problem import (
-    RecurrentProblem,
-    activation_macros,
-    bias_blocks,
-    input_rows,
-    peephole_blocks,
-    recurrent_blocks,
-)
+from .rnn_problem import RecurrentProblem, activation_macros, bias_blocks, input_rows, peephole_blocks, recurrent_blocks
 
 GPU_BLOCK = 32  # units whose weights are interleaved if a work-item has one unit
 

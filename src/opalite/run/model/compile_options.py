@@ -64,9 +64,6 @@ class CompileOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "precision", parse_precision(self.precision))
-        for what, value, choices in (
-            ("memory", self.memory, MEMORIES),
-            ("tune", self.tune, LEVELS),
-        ):
+        for what, value, choices in (("memory", self.memory, MEMORIES), ("tune", self.tune, LEVELS)):
             if value not in choices:
                 raise InputError(f"{what} {value!r} is not known; choose {', '.join(choices)}")

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....errors import UnsupportedApiError
 from ...model.model_inputs_outputs import ModelMetadata, NodeArg
-from ..options.execution_providers import (
-    OPENCL,
-    check_provider_names,
-    check_providers,
-)
+from ..options.execution_providers import OPENCL, check_provider_names, check_providers
 from ..options.session_options import SessionOptions, copy_options
 from ..values.ort_value import OrtValue
 from .session_runs import SessionRuns

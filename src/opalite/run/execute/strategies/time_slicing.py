@@ -46,11 +46,7 @@ class DeviceShare(Protocol):
 
 
 def run_with_share(
-    plain: Queue,
-    strategy: Strategy,
-    host_values: list[Any],
-    on_device: Mapping[int, DeviceTensor],
-    share: DeviceShare,
+    plain: Queue, strategy: Strategy, host_values: list[Any], on_device: Mapping[int, DeviceTensor], share: DeviceShare
 ) -> RunTrace:
     """Run with a share of the device: one core for a megakernel on the host, else slices of the whole device."""
     instance = plain.instance

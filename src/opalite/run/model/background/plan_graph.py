@@ -97,11 +97,7 @@ def copy_with_weights(content: Program | Template) -> Program | Template:
 
 
 def stage_weights(
-    rt: Runtime,
-    planned: Planned,
-    notes: tuple[str, ...],
-    before: Callable[[], None] | None,
-    on_built: OnBuilt | None,
+    rt: Runtime, planned: Planned, notes: tuple[str, ...], before: Callable[[], None] | None, on_built: OnBuilt | None
 ) -> Callable[[Program], None]:
     """The `on_built` of an Executable of `planned`, which references shared weights as long as it lives.
 

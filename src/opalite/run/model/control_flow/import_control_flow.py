@@ -21,17 +21,7 @@ from ....importer.walk.segments import GraphOutput, PassThrough, Segment, Stage,
 from ....ir.dtype import DType
 from ....ir.graph import Graph
 from ....ir.tensor_type import TensorType
-from ....plan.control_flow import (
-    Constant,
-    FirstRows,
-    FlowStep,
-    HostNode,
-    Rename,
-    Rows,
-    RunLoop,
-    RunProgram,
-    Switch,
-)
+from ....plan.control_flow import Constant, FirstRows, FlowStep, HostNode, Rename, Rows, RunLoop, RunProgram, Switch
 
 MOST_GRAPHS = 64
 """Most graphs of one model: each branch doubles the graphs after it."""

@@ -48,10 +48,7 @@ class LoopRunner:
     """The Runner of one run of a model (importer/walk/loop_body_tasks.py); notes: a sentence for each body."""
 
     def __init__(
-        self,
-        runs: SegmentRuns,
-        run: Callable[[ModelImporter, Mapping[str, Any]], Sequence[Any]],
-        model_run: ModelRun,
+        self, runs: SegmentRuns, run: Callable[[ModelImporter, Mapping[str, Any]], Sequence[Any]], model_run: ModelRun
     ) -> None:
         """run: returns the outputs of one iteration."""
         self.notes: dict[str, str] = {}  # how the iterations of each body run, by its name

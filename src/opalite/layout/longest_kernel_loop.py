@@ -1,4 +1,4 @@
-"""Loop trip counts per work-item, for drivers that end long loops early."""
+"""The longest loop of a work-item, for drivers that end long loops early."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _VECTOR = 4  # narrowest vectors of these kernels
 _GROUP = 32  # least work-items that share the rows of a recurrent layer
 
 
-def loop_trip_count(node: Node) -> int:
+def longest_kernel_loop(node: Node) -> int:
     """The largest loop trip count, in elements, of a work-item of `node` in any kernel."""
     op, x = node.op, node.x.shape if node.inputs else ()
     match op:

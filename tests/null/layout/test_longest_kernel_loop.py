@@ -11,7 +11,7 @@ import pytest
 from opalite.ir.device.device_family import SHORT_LOOPS
 from opalite.ir.place import Memory
 from opalite.layout.kernel_candidates import find_options
-from opalite.layout.loop_trip_count import LONGEST, loop_trip_count
+from opalite.layout.longest_kernel_loop import LONGEST, longest_kernel_loop
 from opalite.passes.pipeline import place
 
 from ...helpers.graphs import GraphMaker
@@ -39,7 +39,7 @@ LONG = {
 @pytest.mark.parametrize("name", LONG)
 def test_long_walks_are_refused_where_loops_end_early(name: str) -> None:
     node = node_of(*LONG[name])
-    assert loop_trip_count(node) == 70_000
+    assert longest_kernel_loop(node) == 70_000
     options, refusals = find_options(node, SHORT, Memory.BUFFER)
     assert not options
     asked = {name: why for name, why in refusals.items() if why != "tensors are kept in buffers"}
@@ -51,11 +51,11 @@ def test_long_walks_are_refused_where_loops_end_early(name: str) -> None:
 def test_nodes_of_usual_sizes_keep_their_kernels() -> None:
     for op, attrs, arrays, const in samples():
         node = make_node(op, attrs, arrays, const=const)
-        assert loop_trip_count(node) <= LONGEST, op
+        assert longest_kernel_loop(node) <= LONGEST, op
     conv = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "group": 1}
     attention = {"scale": 1.0, "causal": False, "softcap": 0.0}
     assert find_options(node_of("Conv", conv, (1, 512, 7, 7), (512, 512, 3, 3)), SHORT, Memory.BUFFER)[0]
-    assert loop_trip_count(node_of("Attention", attention, *[(1, 3, 197, 64)] * 3)) <= LONGEST
+    assert longest_kernel_loop(node_of("Attention", attention, *[(1, 3, 197, 64)] * 3)) <= LONGEST
 
 
 def test_a_long_walk_runs_on_the_host_and_the_rest_does_not() -> None:
