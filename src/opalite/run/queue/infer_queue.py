@@ -66,7 +66,8 @@ class InferQueue:
         queue.wait_all()
 
     model: a path, bytes, or open sessions, which `close` leaves open.
-    devices: one or several requests as of `InferenceSession(device=...)`, or "all"; None takes the default device.
+    devices: one or several requests as of `InferenceSession(device=...)`; "all" takes all devices of the default
+        device's kind, such as all GPUs; None takes the default device.
     jobs: the maximum number of unfinished requests; None takes two for each worker.
     workers: the number of concurrent requests on each device; None takes one for a CPU, because a run uses all cores,
         and two for other devices; with `processes`, one for each core of a CPU, and one for other devices.

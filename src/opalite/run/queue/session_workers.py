@@ -12,7 +12,7 @@ import numpy as np
 from ... import knobs
 from ...cl.device.enumerate_devices import devices as list_devices
 from ...cl.device.enumerate_devices import find_device
-from ...errors import InputError, NoDeviceError
+from ...errors import InputError
 from ...ir.device.device_info import DeviceInfo
 from ...pocl.core_affinity import allowed_cores, core_limit
 from ..api.process.session_process import SessionProcess
@@ -111,12 +111,15 @@ def _open_sessions(
 
 
 def device_requests(devices: str | Sequence[str] | None) -> list[str | None]:
-    """Device requests as `InferenceSession(device=...)` takes them. Raises InputError for none, or for duplicates."""
+    """Device requests as `InferenceSession(device=...)` takes them. Raises InputError for none, or for duplicates.
+
+    "all" gives the devices of the default device's kind: beside a GPU, a CPU would serve a few requests, each late.
+    """
     if devices == "all":
-        found: list[str | None] = [device.id for device in list_devices()]
-        if not found:
-            raise NoDeviceError("no OpenCL device was found; `opalite doctor` says what is missing")
-        return found
+        best = find_device().info
+        if best.kind == "cpu":  # two drivers of one CPU would share its cores
+            return [best.id]
+        return [device.id for device in list_devices() if device.kind == best.kind]
     if devices is None or isinstance(devices, str):
         return [devices]
     requests: list[str | None] = list(devices)
