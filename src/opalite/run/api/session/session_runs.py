@@ -14,7 +14,7 @@ from typing import Any
 from ....cl.device.fork_guard import check_fork
 from ....cl.memory.device_tensor import DeviceTensor
 from ....errors import BindingError, DeviceError, InputError, InputTypeError, MissingInputError, OptionError
-from ..caches.shared_kv_cache import run_with_binding
+from ..caches.bound_kv_cache import run_with_binding
 from ..options.run_options import RunOptions, check_not_terminated, check_run_options, report_run
 from ..values.host_memory_errors import out_of_memory
 from ..values.io_binding import IOBinding

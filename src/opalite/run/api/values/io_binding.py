@@ -103,7 +103,7 @@ class IOBinding:
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, BoundOutput] = {}
         self._uploaded: dict[str, DeviceTensor] = {}  # device copies of inputs bound to arrays
-        self.shared: Any = None  # the caches bound as input and as output (shared_kv_cache.py)
+        self.shared: Any = None  # the caches bound as input and as output (bound_kv_cache.py)
         known = (*session.get_inputs(), *session.get_overridable_initializers())
         self._known_inputs = [a.name for a in known]
         self._known_outputs = {a.name: a.type for a in session.get_outputs()}
