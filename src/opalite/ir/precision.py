@@ -64,7 +64,7 @@ class PrecisionPolicy:
 
     @classmethod
     def named(cls, word: str) -> PrecisionPolicy:
-        """The policy of a word: 'int8' (float32 with `rounds`) or a Precision's value."""
+        """The policy named `word`: 'int8' (float32 with `rounds`) or a Precision's value."""
         return cls(Precision.FP32, rounds=True) if word == ROUNDED else cls(Precision(word))
 
     @property

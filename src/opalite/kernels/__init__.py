@@ -1,4 +1,4 @@
-"""Kernels: NAME.cl (OpenCL C) beside NAME.py (its declaration), in a folder for each operator family.
+"""Kernels: NAME.cl (OpenCL C) and NAME.py (its declaration), in a folder for each operator family.
 
 
     conv/ pool/ matmul/ attention/ reduce/ norm/ data_movement/ elementwise/ recurrent/ vision/ ml/    by operator

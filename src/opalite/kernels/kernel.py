@@ -1,7 +1,7 @@
 """Kernel declarations: operator, accepted layouts, parameter space, refusals, launches.
 
-A kernel is a `.cl` file of OpenCL C beside one small class. The class holds no OpenCL object, measures nothing and
-never asks for a vendor. It maps a node and a set of parameters to `Launch` records, which are plain data.
+A kernel is a `.cl` file of OpenCL C and one small class in the same folder. The class maps a node and a set of
+parameters to `Launch` records, which are plain data. It has no OpenCL objects, no measurements and no vendor checks.
 """
 
 from __future__ import annotations

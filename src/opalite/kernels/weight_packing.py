@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 def pack_array(array: Array, layout: Layout) -> Array:
-    """`array` (N,C,D...) as `layout` stores it: [N, ceil(C/c), D..., c] with lanes past C zero, or as it is."""
+    """`array` [N, C, D...] in `layout`: [N, ceil(C/c), D..., c] with lanes past C zero, or unchanged if row-major."""
     if layout.is_row_major:
         return np.ascontiguousarray(array)
     if layout.is_image:

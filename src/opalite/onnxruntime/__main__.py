@@ -1,4 +1,4 @@
-"""`python -m opalite.onnxruntime`: run a script or module whose `import onnxruntime` gives Opalite."""
+"""`python -m opalite.onnxruntime`: run a script or module in which `import onnxruntime` imports Opalite."""
 
 from __future__ import annotations
 

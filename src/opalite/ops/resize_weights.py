@@ -172,7 +172,7 @@ def _filter(x: Array, mode: str, a: np.float32) -> Array:
 
 
 def _fold_ends(index: Array, weight: Array, size: int) -> tuple[Array, Array]:
-    """The same sums over windows inside [0, size): weights of positions outside are added to the end elements."""
+    """Windows moved inside [0, size), with unchanged sums: weights of outer positions are added to the end elements."""
     width = min(index.shape[1], size)
     first = np.clip(index[:, :1], 0, size - width)
     folded = np.zeros((len(index), width), _F)

@@ -183,7 +183,7 @@ def prepare(graph: Graph, options: PlanOptions, device: DeviceInfo) -> Prepared:
 
 
 def lay_out(prepared: Prepared, options: PlanOptions, knowledge: Knowledge) -> Planned:
-    """The Program of a prepared graph, which is consumed: kernels, layouts, casts and memory plan."""
+    """The Program planned from `prepared`, whose graph is modified: kernels, layouts, casts and memory plan."""
     graph, device = prepared.graph, knowledge.device
     place(
         graph,

@@ -55,5 +55,5 @@ class _Throughput(_OpenVino):
 
 
 def make_worker_pool(options: EngineOptions) -> WorkerPool:
-    """By `mode`: one request repeatedly ('latency'), or a queue whose worker count OpenVINO chooses."""
+    """Callers of one request at a time in mode 'latency', else a queue whose number of requests OpenVINO chooses."""
     return Callers([_OpenVino(options)]) if options.mode == "latency" else _Throughput(options)

@@ -1,7 +1,7 @@
 """SubBufferBlock: releases sub-buffers in the reverse order of their creation, a workaround of a driver bug.
 
 NVIDIA's driver (580.159) crashes if the older of two overlapping sub-buffers is released first. So a block holds a
-reference to each sub-buffer and releases them, newest first, after the last user has dropped its own.
+reference to each sub-buffer and releases them, newest first, after the last user has dropped its reference.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def emit_host(
 ) -> list[Value | None]:
     """Add the node as a HostOp and return its outputs (None for unnamed ones).
 
-    types: of the named outputs, if the importer knows them. With constant inputs the node runs at once. NeedTask if
-    neither the importer nor onnx's inference knows the types of all outputs.
+    types: of the named outputs, if the importer knows these types. With constant inputs the node runs at once. NeedTask
+    if neither the importer nor onnx's inference knows the types of all outputs.
     """
     inputs = [None if v is None else builder.fix_sizes(v) for v in inputs]
     proto = make_proto(node).SerializeToString()

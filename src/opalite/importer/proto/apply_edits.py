@@ -164,7 +164,7 @@ def edited_model(source: Any, edits: ModelEdits) -> Any:
 
 
 def _inline_files(proto: Any, files: Mapping[str, bytes]) -> None:
-    """Move data of files that the caller holds in memory into the message."""
+    """Copy external data into the message's initializers, from `files`: contents in memory by location."""
     for tensor in proto.graph.initializer:
         if not _is_external(tensor):
             continue

@@ -114,8 +114,8 @@ _DAMAGED = "The file is damaged or was cut off; export or download it again"
 class TensorReader:
     """Decodes TensorProtos; external data is read from `folder` (None: there is no folder).
 
-    Files are not memory-mapped. Small tensors are read at once, large ones on use; a file changed in between is
-    detected.
+    Files are not memory-mapped. Small tensors are read at once, large tensors on use. A change of the file in
+    between is detected.
 
     files: contents of data files by location, used instead of the file system.
     """

@@ -271,7 +271,7 @@ class SymbolicInt:
     __floor__ = __ceil__
 
     def bit_length(self) -> int:
-        """int.bit_length, with guards that hold between two powers of two."""
+        """As int.bit_length; its guards hold for sizes between the same two powers of two."""
         if self < 1:
             return self.fix().bit_length()
         bits = self.hint.bit_length()

@@ -88,8 +88,8 @@ _tanh = _odd_rational(
 def _circular(name: str, quarter: int) -> Writer:
     """sin (quarter 0) or cos (1): Cody-Waite reduction to [-pi/4, pi/4], Cephes' polynomials of sinf and cosf.
 
-    A lane beyond 8192 sends all lanes to the scalar built-in, because PoCL's vectors lose small lanes beside large
-    ones.
+    If a lane is beyond 8192, the scalar built-in computes all lanes, because PoCL's vectors lose small lanes next to
+    large ones.
     """
 
     def write(t: Vec) -> str:
@@ -219,7 +219,7 @@ return y;
 
 
 def _pow_lanes(t: Vec) -> str:
-    """The scalar built-in lane by lane: PoCL's vectors of double lose lanes beside very large or small results."""
+    """The scalar built-in lane by lane: PoCL's vectors of double lose lanes next to very large or small results."""
     scalars = "(({0} *)&{1})[k]".format
     out, a, b = (scalars(f"const {t.base}" if v != "y" else t.base, v) for v in "yab")
     return _function(
@@ -274,7 +274,7 @@ def _min(t: Vec) -> str:
 
 
 def _mod_float(t: Vec) -> str:
-    """`r`, C's remainder by b, adjusted to the sign of the divisor."""
+    """Source of `mod`: C's remainder `r`, adjusted to the sign of the divisor `b`."""
     zero = t.literal(0)
     differ = f"((r < {zero}) != (b < {zero}))"
     text = f"""

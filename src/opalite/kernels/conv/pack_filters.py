@@ -137,7 +137,7 @@ def taps_refusal(win: Window) -> str | None:
 
 
 def pack_filters(filters: Array, groups: Groups, tile: int, storage: DType) -> Array:
-    """`filters` [groups * M/g, C/g, K...] in the read order of tiles of `tile` output blocks.
+    """`filters` [groups * M/g, C/g, K...] in the order in which kernels with tiles of `tile` output blocks read them.
 
     The result is [groups, ceil(out_blocks / tile), in_blocks, taps, in_pack, tile, pack].
     """

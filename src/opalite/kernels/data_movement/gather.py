@@ -40,7 +40,7 @@ def span(params: Params) -> int:
 
 
 def merged_axes(sizes: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """(size, stride) pairs for a kernel's loop over axes, at least one; contiguous neighbours are merged."""
+    """(size, stride) of each axis of a kernel's loop, at least one pair; contiguous neighbours are merged."""
     merged: list[tuple[int, int]] = []
     for size, stride in zip(sizes, strides, strict=True):
         if always_equal(size, 1):

@@ -109,7 +109,7 @@ def sizes_of(node: Node) -> MatmulSizes:
 
 
 def merge_batch(out: Shape, a: Shape, b: Shape) -> tuple[tuple[int, int, int], ...]:
-    """(size, stride in a, stride in b) of each batch dimension in matrices; contiguous ones are merged."""
+    """(size, stride in a, stride in b) of each batch dimension, in matrices; contiguous dimensions are merged."""
     merged: list[tuple[int, int, int]] = []
     steps_a, steps_b = _steps(a, len(out)), _steps(b, len(out))
     for size, sa, sb in zip(out, steps_a, steps_b, strict=True):

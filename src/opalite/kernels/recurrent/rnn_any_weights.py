@@ -11,7 +11,7 @@ from .rnn_problem import RecurrentProblem, activation_macros
 
 @register
 class RnnAnyWeights(Kernel):
-    """GROUP work-items share the hidden units of a sequence; on a CPU one work-item computes them all."""
+    """GROUP work-items share the hidden units of a sequence; on a CPU one work-item computes all units."""
 
     op = "Recurrent"
     problem = RecurrentProblem

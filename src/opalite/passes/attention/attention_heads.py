@@ -18,7 +18,7 @@ from .attention_views import followed
 
 
 def split_batch_heads(node: Node, sweep: Sweep) -> Patch | str | None:
-    """q, k and v [1,N*H,L,D], each with N batches and H heads merged, become [N,H,L,D]."""
+    """Split the merged batches and heads of q, k and v: [1,N*H,L,D] becomes [N,H,L,D]."""
     op = node.op
     if not isinstance(op, Attention) or any(view is not None for view in op.views) or op.out_axes != (0, 1, 2, 3):
         return None

@@ -65,7 +65,7 @@ def followed(
 ) -> Iterator[tuple[Value, Movement | None, float]]:
     """(tensor, Movement from it to `v`, factor) for each source of `v`, nearest first.
 
-    may_scale: whether products with a number are passed. of: the initial Movement of a source.
+    may_scale: whether to continue through products with a number. of: the initial Movement of a source.
     """
     factor = 1.0
     chain: list[Node] = []

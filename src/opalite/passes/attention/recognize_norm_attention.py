@@ -175,7 +175,7 @@ Mask = tuple[Value, Shape]
 
 
 def _joined(masks: list[Mask], node: Node, added: Added) -> Value | None:
-    """The sum of the masks, which broadcasts to [B, H, S, T]; None if there is none, or one that does not."""
+    """The sum of the masks, which broadcasts to [B, H, S, T]; None without masks, or if a mask does not broadcast."""
     found: Value | None = None
     for mask, scores in masks:
         # The sum has guarded that both sizes are equal; the scores' own is used.
@@ -250,7 +250,7 @@ def _viewed(value: Value, sweep: Sweep) -> tuple[Value, Node | None]:
 
 
 def _leads_to_product(value: Value) -> bool:
-    """Whether a product precedes, through scalings, additions and views."""
+    """Whether a product precedes the value, through scalings, additions and views."""
     node = value.producer
     if node is None or isinstance(node.op, MatMul):
         return node is not None

@@ -54,7 +54,7 @@ def _misfit(x: Value, table: Value) -> str:
 
 
 def _joined(node: Node) -> tuple[Value, Value, Value] | None:
-    """(x, cos, sin) if a Concat joins low cos - high sin and high cos + low sin."""
+    """(x, cos, sin) if a Concat joins low * cos - high * sin and high * cos + low * sin; low, high: halves of x."""
     if node.as_(Concat).axis != 3 or len(node.inputs) != 2 or node.epilogue is not None:
         return None
     first, second = (_terms(node.input(i), node.input(i), _DEEPEST) for i in (0, 1))
@@ -163,8 +163,8 @@ def _combined(fn: str, parts: list[Terms]) -> Terms:
 def fuse_rotary_append(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
     """The rule for `device`; `memory` as in `find_options`.
 
-    It matches an Append at one position, of rotated rows without other readers. The fusion saves a launch, and on GPUs
-    a wait.
+    The rule matches an Append of rotated rows at one position, if nothing else reads these rows. The fusion saves a
+    launch, and on GPUs a wait.
     """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:

@@ -33,8 +33,8 @@ class _Class:
 def merge_equal_nodes() -> Rule:
     """Rule that merges nodes with equal operators and equal inputs.
 
-    Excluded are host nodes, in-place writes, outputs of the graph (which have names), and movements
-    that a reader may absorb: with several readers none does.
+    Excluded are host nodes, in-place writes, outputs of the graph (which have names), and movements that a
+    reader may absorb, because a movement with several readers is not absorbed.
     """
     sweeps: WeakKeyDictionary[Sweep, Mapping[Node, _Class]] = WeakKeyDictionary()
 
@@ -56,10 +56,7 @@ def merge_equal_nodes() -> Rule:
 
 
 def _classes(nodes: Sequence[Node], exposed: Set[Value]) -> Mapping[Node, _Class]:
-    """The equivalence class of each node; none for excluded nodes.
-
-    By value numbering in execution order.
-    """
+    """The equivalence class of each node, by value numbering in execution order; none for excluded nodes."""
     numbers: dict[Hashable, Hashable] = {}
     known: dict[Hashable, _Operators] = {}
     found: dict[Node, _Class] = {}

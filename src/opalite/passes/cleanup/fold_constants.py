@@ -37,7 +37,7 @@ def fold_constants(node: Node, sweep: Sweep) -> Patch | str | None:
 def fold_empty(node: Node, sweep: Sweep) -> Patch | str | None:
     """Replace tensors without elements by constants.
 
-    So later passes and kernels never see empty nodes, and results of empty inputs alone, such as sums, can be folded.
+    Later passes and kernels then never see empty nodes, and results of empty inputs alone, such as sums, can be folded.
     """
     empty = {v for v in (*node.inputs, *node.outputs) if v is not None and not v.is_const and not v.type.count}
     replace: dict[Value, Value] = {}

@@ -75,7 +75,7 @@ def merge_movements(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def sink_reshape(node: Node, sweep: Sweep) -> Patch | str | None:
-    """A reshape before an Elementwise moves after it, so that the expression meets the producer of its input.
+    """A reshape before an Elementwise moves after it, so that the Elementwise can fuse with its input's producer.
 
     The other operands are reshaped, which is free, or broadcast equally in both shapes.
     """

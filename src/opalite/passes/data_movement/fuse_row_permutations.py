@@ -26,8 +26,8 @@ _SHORT = {True: 64, False: 32}
 def fuse_row_permutations(device: DeviceInfo | None) -> Rule:
     """The rule for `device`.
 
-    A chain of several launches becomes a PermuteRows. So does a single Transpose of whole rows next to row-wise
-    operators, so that other passes can move it; `unfuse_row_permutation` converts remaining ones back.
+    A chain of several launches becomes a PermuteRows. A single Transpose of whole rows next to row-wise operators
+    becomes one too, so that other passes can move it; `unfuse_row_permutation` converts those that remain back.
     """
     short = _SHORT[device is None or device.is_cpu]
     copies = device is not None and SLOW_SUB_BUFFERS in device.quirks
@@ -103,7 +103,7 @@ def does_nothing(op: PermuteRows, x: Value) -> bool:
 
 
 def unfuse_row_permutation(node: Node, sweep: Sweep) -> Patch | str | None:
-    """A PermuteRows of a single Transpose between Reshapes becomes these again, which more kernels compute."""
+    """A PermuteRows of one Transpose between Reshapes becomes those nodes again: more kernels compute a Transpose."""
     if not isinstance(node.op, PermuteRows):
         return None
     op = node.op

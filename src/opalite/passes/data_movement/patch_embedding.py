@@ -22,10 +22,10 @@ _NARROWEST = 8  # least width of a patch in pixels: 16 bytes of halves are copie
 def patches_to_matmul(device: DeviceInfo | None, fewest: int = _FEWEST) -> Rule:
     """Rule for GPUs without image2d layouts, whose products are faster than convolutions of few channels.
 
-    It matches a convolution with non-overlapping windows whose output a Transpose turns to channels last, perhaps after
-    a Reshape that flattens pixels: vision transformers begin so (Dosovitskiy et al., 2021). On an H200, a ViT-B/16 of
-    batch 8 took 52 us for a cast to blocks, the convolution and the transpose, and takes 35 us for a cast, a transpose
-    and a product.
+    The rule matches a convolution with non-overlapping windows whose output a Transpose turns to channels last, perhaps
+    after a Reshape that flattens pixels, as at the start of vision transformers (Dosovitskiy et al., 2021). On
+    an H200, a ViT-B/16 of batch 8 took 52 us for a cast to blocks, the convolution and the transpose, and takes 35 us
+    for a cast, a transpose and a product.
     """
     if device is None or device.is_cpu or device.prefers_images:
         return lambda node, sweep: None

@@ -65,7 +65,7 @@ def fuse_elementwise(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def fuse_elementwise_within(device: DeviceInfo) -> Rule:
-    """`fuse_elementwise` for the general tier: only what its kernel takes on `device` is joined."""
+    """`fuse_elementwise` for the generic tier, within the limits of its expression kernel on `device`."""
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
         found = fuse_elementwise(node, sweep)

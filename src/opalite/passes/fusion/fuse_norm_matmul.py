@@ -37,7 +37,7 @@ def fuse_norm_matmul(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) 
 
     It matches layer normalization over the last axis whose only reader is a product with a constant. The scale is
     folded into the constant; the bias times the constant is added by the epilogue. A Reshape that keeps the rows may be
-    between them.
+    between the two nodes.
     """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -113,9 +113,9 @@ def fuse_norm_skinny_matmul(device: DeviceInfo, memory: Memory | None = Memory.B
     """The rule for `device`; `memory` as in `find_options`.
 
     It matches layer or RMS normalization of up to FEW rows over the last axis, read only by products with constant
-    float or quantized matrices. It is applied if all of them together become faster. Scale and bias, also from a
-    following expression, become inputs of the products. Their matrices are unchanged, so that plans for other row
-    counts share them.
+    float or quantized matrices. The rule applies if all these products together become faster. Scale and bias, also
+    from a following expression, become inputs of the products. The products' matrices are unchanged, so that plans for
+    other row counts share these matrices.
     """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:

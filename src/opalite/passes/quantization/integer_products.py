@@ -72,8 +72,8 @@ def to_integer_product(
     """Rule: a float product of dequantized operands becomes an integer product with a scaled result.
 
     The second operand is a constant with one scale, or one for each output channel; the first has one constant scale.
-    Sums must fit in int32. Where halves on tensor cores multiply faster, floats stay: on an H200 1.3 to 4 times as fast
-    as its dot products. On CPUs a convolution becomes int8 if the cost model expects less time.
+    Sums must fit in int32. Products stay in floats where tensor cores multiply halves faster: on an H200 1.3 to 4 times
+    as fast as its dot products. On CPUs a convolution becomes int8 if the cost model expects less time.
     """
     halves = policy is not None and policy.precision in (Precision.FP16, Precision.FP16_FAST)
     units = device is not None and PTX_MMA in device.quirks

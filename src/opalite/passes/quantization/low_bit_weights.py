@@ -39,9 +39,9 @@ _MOST = 127
 def keep_quantized(smallest: int = SMALLEST) -> Rule:
     """Rule: MatMul with a dequantized constant becomes QuantizedMatMul, Gather of its rows QuantizedGather.
 
-    Scales and zero points are of the whole matrix, of rows along the sum, or of blocks of those. smallest: least
-    elements of a constant whose integers are kept; products that may quantize activations keep all, so that results do
-    not depend on sizes.
+    A scale and zero point applies to the whole matrix, a row along the sum, or a block of a row. smallest: least
+    elements of a constant whose integers are kept; products that may quantize activations keep all integers, so that
+    results do not depend on sizes.
     """
 
     def integers_of(node: Node, held: Value) -> QuantizedConstant | None:

@@ -165,7 +165,7 @@ class _Reader:
             raise BundleError(f"'{self.where}' is not whole: {e}") from e
 
     def _mapped(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> LazyArray:
-        """A table mapped from the model's own file, if that is unchanged."""
+        """A table mapped from the model's file; BundleError if the file has changed or cannot be read."""
         path, offset = self.about["files"][key]
         try:
             found = FilePart(ModelFile(Path(path)), offset, math.prod(shape) * dtype.itemsize).mapped(dtype, shape)

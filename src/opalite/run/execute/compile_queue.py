@@ -37,7 +37,7 @@ class Job:
     def __init__(
         self, work: Callable[[], None] | None = None, on_failure: Callable[[Exception], None] | None = None
     ) -> None:
-        """work, on_failure: `run` and `fail` of a job without a class of its own, which is a daemon."""
+        """work, on_failure: functions that `run` and `fail` call. A job with `work` is a daemon."""
         self._work, self._on_failure = work, on_failure
         self.is_daemon = self.is_daemon or work is not None
         self.fault = ""

@@ -1,7 +1,8 @@
 """best_concurrency: measures at warm-up how many concurrent runs of a session give the highest throughput.
 
-A run on several cores synchronises at each layer, and waits for a core that reads requests. Two runs on a core each do
-not: MobileNetV2 on two cores gives 1.1 times as many answers a second. A single request still has all cores.
+A run on several cores synchronises at each layer, and waits for a core that reads requests. Two runs on a core each
+need no such synchronisation: MobileNetV2 on two cores gives 1.1 times as many answers a second. A single request still
+uses all cores.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from ...errors import OptionError
 class TensorConfig:
     """An input or output declared in config.pbtxt, checked against the model.
 
-    dims: -1 for open; without the batch dimension if max_batch_size is above 0.
+    dims: -1 for an open dimension; without the batch dimension if max_batch_size is above 0.
     """
 
     name: str
@@ -47,7 +47,8 @@ class QueuePolicy:
 class DynamicBatching:
     """Batches of queued requests, run at a preferred size, at max_batch_size, or after the maximal queue delay.
 
-    priority_levels: 0 for a single one; 1 is the first. priority_queue_policy: by level, if not the default.
+    priority_levels: 0 for a single level; level 1 is served first. priority_queue_policy: policies other than the
+    default, by level.
     """
 
     preferred_batch_size: tuple[int, ...] = ()

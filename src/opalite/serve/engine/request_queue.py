@@ -159,7 +159,7 @@ class RequestQueue:
         return batch
 
     def _prefer(self, batch: list[Ticket]) -> tuple[list[Ticket], bool]:
-        """The longest prefix of a preferred size, else the whole batch; and whether the size is preferred."""
+        """(the longest prefix of a preferred size, else the whole batch; whether its size is preferred)."""
         if self._preferred:
             size = sum(t.size for t in batch)
             for count in range(len(batch), 0, -1):

@@ -47,7 +47,7 @@ class ServedVersion:
         observers: ServerObservers,
         new_process: Callable[[], WorkerProcess],
     ) -> None:
-        """devices: of the workers. config: as given; `self.config` is completed by the workers' descriptions."""
+        """devices: of the workers. config: as given; the workers' descriptions complete `self.config`."""
         self.source, self.config = source, config
         self.name, self.version = source.name, str(source.version)
         self.is_text = source.kind == "text"
@@ -185,7 +185,7 @@ class ServedVersion:
         self._fail_waiting(NotReady(f"model '{self.name}' has no worker: {failure}"))
 
     def open_message(self, placement: Placement, is_replacement: bool) -> dict[str, Any]:
-        """The message that opens the model. is_replacement: of a lost worker."""
+        """The message that opens the model. is_replacement: whether the worker replaces a lost one."""
         config, settings = self.config, self._settings
         asked = {
             "device": placement.device,

@@ -1,6 +1,6 @@
 """Channels between server and worker process: JSON over a local socket, with file descriptors.
 
-JSON, not pickle: a compromised worker must not execute code in the server.
+JSON instead of pickle, so that a compromised worker cannot execute code in the server.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ class State:
         bound: Mapping[str, BoundOutput],
         unread: frozenset[str],
     ) -> dict[str, Any] | None:
-        """Outputs by name of a run that appends to the caches in place; None if the model cannot."""
+        """Outputs by name of a run that appends to the caches in place; None if the model's caches must be copied."""
         if self.copies:
             return None
         try:

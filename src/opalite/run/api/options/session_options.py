@@ -99,7 +99,7 @@ class SessionOptions(Options):
         self._edit("initializers", _text("an initializer's name", name), _array(name, value))
 
     def add_external_initializers(self, names: Sequence[str], values: Sequence[OrtValue]) -> None:
-        """Replace initializers whose data is in external files; these files may then be missing."""
+        """Replace initializers that the model stores in external files; these files may then be missing."""
         if len(names) != len(values):
             raise OptionError(f"{len(names)} names of initializers, but {len(values)} values")
         for name, value in zip(names, values, strict=True):

@@ -156,7 +156,7 @@ class IoTransfer:
     def chain(self, source: int, target: int, uploads: InlineUpload | None = None) -> None:
         """Copy the output in host slot `source` to the input in host slot `target`, on the device.
 
-        uploads: copies small values with a launch, if given.
+        uploads: if given, copies small values by a launch.
         """
         made, taken = self._bindable[source], self._uploads[target]
         self._own[taken.slot].copy_from(self._own[made.slot], self._nbytes[taken.slot], uploads)

@@ -1,9 +1,9 @@
 """ExternalDataFiles: the data files of a model, whose contents decide its plans like the model's own bytes.
 
-The names of the files are known after the import only, so they are stored beside the model's plans. A digest stands for
-a file's contents. The digest is cached, and valid while the system reports the same inode, size, and times of contents
-and status, which no program can set back. Files changed in the last seconds are read each time, because clocks are
-coarse. A file of more than HASHED bytes is not read: path, inode, size and times stand for its contents.
+The names of the files are known after the import only, so the names are stored with the model's plans. A digest
+identifies a file's contents. The cached digest is valid while inode, size, mtime and ctime are unchanged; no program
+can set the ctime back. Files changed in the last seconds are read each time, because clocks are
+coarse. A file of more than HASHED bytes is not read: path, inode, size and times identify its contents.
 """
 
 from __future__ import annotations
