@@ -21,7 +21,7 @@ _TOKENS, _MASK = "input_ids", "attention_mask"
 
 
 class Encoder:
-    """An encoder on the device. preprocessor: the folder's configuration of audio features."""
+    """An encoder on the device. preprocessor: the audio-feature configuration in the model folder."""
 
     def __init__(self, session: InferenceSession, preprocessor: Mapping[str, Any]) -> None:
         self.session = session

@@ -18,7 +18,7 @@ _runner: list[HostRunner] = []
 def set_host_runner(runner: HostRunner) -> None:
     """Register the function that executes HostOps: runner(op_type, domain, opset, proto, inputs) -> outputs.
 
-    The importer registers it, so that this package does not depend on the model format.
+    The importer registers the function, so that opalite.ops does not depend on the model format.
     """
     _runner[:] = [runner]
 

@@ -75,9 +75,9 @@ class Op:
         raise NotImplementedError
 
     def check_contents(self, ins: Types, arrays: Arrays) -> bool:
-        """Raise ShapeError if constants would make a kernel read outside its tensors; whether anything was checked.
+        """Raise ShapeError if constants would make a kernel read outside its tensors; returns whether it checked any.
 
-        arrays: contents of the inputs, None for those that are no constants. Most kernels check their indices
+        arrays: contents of the inputs, None for inputs that are not constant. Most kernels check their indices
         themselves.
         """
         return False

@@ -45,7 +45,7 @@ def make_hints(performance: str | None = None, priority: str | None = None) -> H
 
 @dataclass(frozen=True)
 class _HintExtension:
-    """An extension that takes a hint as property `key` of a context, else of a queue."""
+    """An extension that takes a hint as property `key` of a context (`of_context`) or of a queue."""
 
     name: str
     of_context: bool

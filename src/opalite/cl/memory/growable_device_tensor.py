@@ -139,7 +139,7 @@ class GrowableDeviceTensor:
         return made
 
     def _raw(self) -> Array:
-        """The valid part in stored dtype; may be a view of the device memory."""
+        """The valid part of the tensor in its stored dtype; may be a view of the device memory."""
         valid = (slice(None),) * self.axis + (slice(self.length),)
         shared = self.tensor.staging.shared(self.stored, self.tensor.shape)
         found: Array = (self.tensor.numpy() if shared is None else shared)[valid]

@@ -228,9 +228,9 @@ def _pow_lanes(t: Vec) -> str:
 
 
 def _rint(t: Vec) -> str:
-    """Rounds half to even: one instruction if the compiler has it, else by adding and subtracting 2^23.
+    """Rounds half to even, by one instruction if the compiler has one, else by adding and subtracting 2^23.
 
-    Values from 2^23 on are integers already.
+    Values of at least 2^23 are integers.
     """
     big = t.literal(8388608.0)
     return f"""#if defined(__has_builtin) && (defined(__SSE4_1__) || defined(__aarch64__))

@@ -129,7 +129,7 @@ class ScatterElementsLastUpdate(_LastUpdateScatter):
 
 @register
 class ScatterElementsSequential(_SequentialScatter):
-    """ScatterElements with any reduction; a work-item owns a line along the axis."""
+    """ScatterElements with any reduction; one work-item computes a line along the axis."""
 
     op = "ScatterElements"
 

@@ -20,7 +20,7 @@ MOST = 1 << 31
 
 @dataclass(frozen=True, eq=False)
 class RotationProblem(Problem):
-    """A rotation of either operator; the last inputs are x and the tables."""
+    """A RotaryEmbedding or RotaryAppend; the last three inputs are x and the tables of cosines and sines."""
 
     @property
     def x(self) -> Value:

@@ -12,7 +12,7 @@ from .pack_low_bit import packed_args, packed_binding, packing_refusal, panels_o
 
 @register
 class QuantizedGatherRows(Kernel):
-    """One work-item per packed word of a row; reads the panels of the matrix products, so both share one copy."""
+    """One work-item per packed word of a row; reads the same panels as the matrix products, from one copy."""
 
     op = "QuantizedGather"
     space = {"WG": (64, 128, 256)}

@@ -66,7 +66,7 @@ def fuse_row_permutations(device: DeviceInfo | None) -> Rule:
 
 
 def _launches(node: Node, copies: bool) -> int:
-    """Launches of a movement on unpacked tensors. copies: whether aliased movements count too."""
+    """Launches of a movement on unpacked tensors. copies: count movements that would be aliased, too."""
     match node.op:
         case Reshape():
             return 0

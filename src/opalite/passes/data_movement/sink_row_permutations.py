@@ -24,9 +24,9 @@ from .rowwise_ops import along_rows, is_by_row, on_rows, readers_behind, rows_be
 
 
 def hoist_row_permutation(node: Node, sweep: Sweep) -> Patch | str | None:
-    """A row permutation moves before a normalization, so that the product can fuse the normalization.
+    """Move a row permutation before a normalization, so that the product can fuse the normalization.
 
-    It also moves before other row-wise nodes that follow another permutation.
+    A permutation also moves before other row-wise nodes that follow another permutation.
     """
     table = _table(node)
     if table is None:

@@ -49,7 +49,7 @@ class DispatchKey:
     def sizes_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
         """The open sizes in inputs of `shapes`, () without a template; None if an axis does not fit.
 
-        Unknown inputs are ignored, and absent ones keep their sizes.
+        Unknown inputs are ignored. Absent inputs have their planned sizes.
         """
         open_axes = self.sizes or {}
         found: dict[int, int] = {}

@@ -25,7 +25,7 @@ THREAD_NAME = "opalite-compile"
 
 
 class Job:
-    """One piece of background work, which is over once it has run, failed or was dropped.
+    """One background task; finished once the task has run, failed or been dropped.
 
     fault: why it failed. is_daemon: the interpreter may end while the job runs. order: jobs of a client with a smaller
     number run first.

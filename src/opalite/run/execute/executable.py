@@ -103,9 +103,9 @@ class Executable:
 
     launches: by number of their step. build_s: seconds that preparing it took. runs_without_megakernel: runs that
     enqueued launches one by one. current: the instance of the current shape. state: buffers that last from run to run,
-    by slot. is_replica: it has memory of its own and shares weights and programs with another executable. is_released:
-    it has freed its memory and does not run any more; to be read with `lock`. is_random: its launches draw random
-    numbers. last: the strategy of the last run.
+    by slot. is_replica: whether the executable has its own memory and shares weights and programs with another
+    executable. is_released: whether its memory is freed, so that it cannot run; to be read with `lock`. is_random:
+    whether its launches draw random numbers. last: the strategy of the last run.
     """
 
     def __init__(
@@ -121,8 +121,8 @@ class Executable:
     ) -> None:
         """Build, allocate, upload, and set all arguments.
 
-        is_trial: it is made to be timed or compared: no megakernel, no progress bar. on_built: called with the program
-        once it has compiled, before its weights are released. tally: counts where programs came from. tier: of the
+        is_trial: the executable is only timed or compared: no megakernel, no progress bar. on_built: called with the
+        compiled program, before its weights are released. counts: of programs, by where they came from. tier: of the
         plan; generic plans, which are soon replaced, get no megakernel.
         """
         keep_in_forked_children(self)
@@ -253,7 +253,7 @@ class Executable:
             instance.persistent = PersistentKernelSelector(instance, lambda: self._link(instance))
 
     def _link(self, instance: ShapeInstance) -> LinkedKernels:
-        """Link the launches of an instance. Called by a background thread while runs go on."""
+        """Link the launches of an instance. Called by a background thread, concurrently with runs."""
         from .strategies.linked_ptx_kernels import LinkedKernels, LinkError  # PTX, which most devices have none of
 
         if instance.dynamic is None:
@@ -395,6 +395,6 @@ class Executable:
     def replay(self) -> None:
         """Repeat the launches of the last run on the inputs that are on the device, without transfers, and wait.
 
-        OpaliteError where a host step stands between launches.
+        Raises OpaliteError if a host step is between launches.
         """
         self.last.replay()

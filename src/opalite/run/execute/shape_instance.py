@@ -34,8 +34,8 @@ class ShapeInstance:
     share them. arguments: sets their arguments. run_on_host: runs one host operator on the values by slot. builder:
     of its megakernel. dynamic: parameters that change with each run, if any. plain: launches one by one. megakernel:
     launches joined. host_fast_path: the megakernel between two copies of arrays. persistent: selects linked kernels, if
-    they are supported. time_sliced: for runs beside those of other threads. host_values: by slot on the host, without
-    inputs.
+    they are supported. time_sliced: for runs concurrent with those of other threads. host_values: by slot on the
+    host, without inputs.
     """
 
     def __init__(

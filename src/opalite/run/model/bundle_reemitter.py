@@ -1,7 +1,7 @@
 """Rebuilder: programs of a bundle that is not trusted, emitted again from its graphs, and kept for the next process.
 
 What was emitted is kept at bundles/AB/KEY.safetensors in the cache folder, without the bundle's weights. KEY names the
-bundle's contents, this package's files and the settings that emission looks at.
+bundle's contents, this package's files and the settings that emission reads.
 """
 
 from __future__ import annotations

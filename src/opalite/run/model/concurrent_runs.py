@@ -237,7 +237,7 @@ class ConcurrentRuns:
             return [r.executable for replicas in self._replicas.values() for r in replicas]
 
     def _start_timer(self) -> None:
-        """Have `evict_idle` called in a second, if it is not planned already."""
+        """Schedule `evict_idle` in one second, unless a call is scheduled."""
         if self._timer is None:
             self._timer = threading.Timer(SHARED_S, _evict_idle, [weakref.ref(self)])
             self._timer.daemon = True

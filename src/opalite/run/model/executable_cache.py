@@ -115,7 +115,7 @@ class Compiled:
     def route_at(
         self, at: SizedProgram, feeds: Mapping[str, Any], whole: Callable[[], WholeProgram | None]
     ) -> Route | None:
-        """The route of runs on such `feeds` by `at`; None where each run needs a look at the model.
+        """The route of runs on such `feeds` by `at`; None if each run must be dispatched by the model.
 
         whole: gives the run as one program, None if it is more than one.
         """

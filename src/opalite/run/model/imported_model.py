@@ -72,10 +72,10 @@ class ImportedModel:
         return made
 
     def only_segment(self, feeds: Mapping[str, Any]) -> Segment:
-        """The one segment of the whole model for inputs of these types. BundleError if there are more.
+        """The one segment of the whole model for inputs of these types. Raises BundleError if the model has several.
 
-        If the model needs it, a loop whose number of iterations follows from a size is unrolled, and an output that
-        follows from sizes is a constant. The segment then serves these sizes only.
+        If symbolic sizes give several segments, the sizes are fixed: loops whose number of iterations follows from a
+        size are unrolled, outputs that follow from sizes are constants. The segment then serves these sizes only.
         """
         try:
             return self._only_segment(self.importer, feeds)

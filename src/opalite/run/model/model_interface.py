@@ -15,7 +15,7 @@ from .run_request import PLAIN, RunRequest
 class Model(Protocol):
     """A model that runs on a device. Thread-safe: the request's lock serialises runs, not compilation (run_lock.py).
 
-    overridable: initializers that are also inputs. opset: 0 if it is not known.
+    overridable: initializers that are also inputs. opset: 0 if unknown.
     """
 
     inputs: list[NodeArg]

@@ -1,4 +1,4 @@
-"""Route: cached dispatch of one executable for inputs of known types, without a look at the model."""
+"""Route: cached dispatch of one executable for inputs of known types, which skips the model."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ class RunLockHold:
             self.release()
 
     def release(self) -> None:
-        """Let other runs go on."""
+        """Let waiting runs continue."""
         if self._is_held and not self._throughout:
             assert self._lock is not None
             self._lock.pending.extend(v for v in self._values if v)
@@ -257,7 +257,7 @@ class PendingValues:
         self._copies = {number: tensor.numpy() for number, tensor in self._on_device.items()}
 
     def restore(self) -> None:
-        """Have the run go on with the copies, if there are any; called by the run itself."""
+        """Replace the run's values by the host copies, if any were made; called by the run itself."""
         if self._copies is not None:
             self._run.replace(self._copies)
             self._copies = None

@@ -263,7 +263,7 @@ class SegmentRuns:
 def start(
     importer: ModelImporter, feeds: Mapping[str, Any], runner: Runner, model_run: ModelRun
 ) -> tuple[ImportRun, ExitStack]:
-    """A run up to its first segment, and the `with` block in which it goes on.
+    """A run up to its first segment, and the `with` block in which the run continues.
 
     Before anything is imported, the run lock is released, and the block slows down its thread.
     """

@@ -113,7 +113,7 @@ def _open_sessions(
 def device_requests(devices: str | Sequence[str] | None) -> list[str | None]:
     """Device requests as `InferenceSession(device=...)` takes them. Raises InputError for none, or for duplicates.
 
-    "all" gives the devices of the default device's kind: beside a GPU, a CPU would serve a few requests, each late.
+    "all" gives the devices of the default device's kind: a CPU next to GPUs would serve few requests, each late.
     """
     if devices == "all":
         best = find_device().info
@@ -131,8 +131,8 @@ def device_requests(devices: str | Sequence[str] | None) -> list[str | None]:
 def share_cores(count: int) -> list[Cores]:
     """Divide this process's cores evenly among `count` processes.
 
-    A container may limit CPU time to fewer cores than it sees, without saying which. The processes are then not pinned,
-    and start fewer threads.
+    A container's quota may limit CPU time to fewer cores than are visible. The processes are then not pinned, and start
+    fewer threads.
     """
     own, limit = allowed_cores(), core_limit()
     if limit is not None and limit < len(own):

@@ -54,7 +54,7 @@ class Peaks:
     bandwidth: float
 
     def attainable(self, flops: float, nbytes: float) -> float:
-        """The least seconds of the work by the roofline model."""
+        """The minimum time of the work in the roofline model, in seconds."""
         return max(flops / self.flops, nbytes / self.bandwidth)
 
 

@@ -27,7 +27,7 @@ _COLOURS = (
 
 
 def render_page(profile: Profile, explanation: Explanation) -> str:
-    """The HTML of the page. It has no scripts and loads nothing."""
+    """The HTML of the page, without scripts or external resources."""
     kernels = profile.by_kernel()
     colours = {r.name: _COLOURS[i % len(_COLOURS)] for i, r in enumerate(kernels)}
     wall = sorted(profile.wall_s)[len(profile.wall_s) // 2] if profile.wall_s else 0.0
@@ -114,7 +114,7 @@ def _roofline(profile: Profile, colours: dict[str, str]) -> str:
 
 
 def _arena(regions: Sequence[ArenaRegion]) -> str:
-    """Draw regions as boxes: x axis steps, y axis bytes of the arena. Views are drawn over the tensors they are in."""
+    """Draw regions as boxes: steps on x, arena bytes on y. Views are drawn over the tensors that contain them."""
     end = max((r.offset + r.nbytes for r in regions), default=0)
     if not end:
         return ""

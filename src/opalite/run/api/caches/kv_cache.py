@@ -73,7 +73,7 @@ class KVCaches:
         return KVCacheRuns(model, {p.past: p.present for p in self.pairs}, filled)
 
     def fork(self) -> KVCaches:
-        """The same for another state."""
+        """A copy of these KVCaches for another state."""
         other = KVCaches.__new__(KVCaches)
         other.__dict__.update(self.__dict__)
         other._prepared, other._spare = {}, {}
@@ -86,8 +86,8 @@ class KVCaches:
     ) -> tuple[dict[str, GrowableDeviceTensor], dict[str, Any]]:
         """The caches of `past` with capacity for the run on `given`, and the other values of `past`.
 
-        A full cache is copied to memory with at least `reserve` more positions and a quarter more than before, so that
-        the amortised cost of copies is small.
+        A full cache is copied to memory for at least `reserve` more positions and at least a quarter more, so that the
+        amortised cost of copies is small.
         """
         known = self._known
         if known is not None and past is known[0]:
@@ -194,7 +194,7 @@ class KVCaches:
 
 
 def _size(given: Mapping[str, Any], name: str, axis: int) -> int | None:
-    """The size of an input along an axis, if there is such."""
+    """The size of an input along an axis; None if the input or the axis is missing."""
     shape = np.shape(given[name]) if name in given else ()
     return shape[axis] if axis < len(shape) else None
 
@@ -205,7 +205,7 @@ def _has_rows(array: Array, axis: int) -> bool:
 
 
 def kv_cache_model(session: InferenceSession) -> OnnxModel | None:
-    """The session's model, with precision 'auto' the chosen one; None if runs cannot append to caches in place."""
+    """The session's model, or the one that precision 'auto' chose; None if runs cannot append to caches in place."""
     model = session._model if session._auto is None else session._auto.chosen_model()
     return None if isinstance(model, BundleModel) else cast("OnnxModel", model)
 

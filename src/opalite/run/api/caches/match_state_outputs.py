@@ -28,7 +28,7 @@ class StatePair:
     """One state of a model: the input `past` takes the value of the output `present` of the run before.
 
     time: the axis along which it grows by the tokens of a run; None for a fixed size. batch: the axis of sequences, if
-    any. is_cross: whether it is a cache of cross-attention, whose length is not the number of tokens.
+    any. is_cross: whether the state is a cache of cross-attention, whose length is not the number of tokens.
     """
 
     past: str

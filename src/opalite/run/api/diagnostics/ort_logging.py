@@ -50,7 +50,7 @@ def set_default_logger_verbosity(level: int) -> None:
 
 
 def warn_once(key: str, text: str, log: SessionLog | None = None) -> None:
-    """Log a warning, once in a process for each `key`; at debug level for packages that think we are onnxruntime."""
+    """Log a warning once per process and `key`; at debug level for packages that take Opalite for onnxruntime."""
     if key not in _noticed:
         _noticed.add(key)
         level = logging.DEBUG if knobs.get("OPALITE_AS_ONNXRUNTIME") else logging.WARNING

@@ -23,7 +23,7 @@ _open: weakref.WeakSet[SessionCore] = weakref.WeakSet()
 
 
 def log_at_exit(session: SessionCore) -> None:
-    """Write the statistics of `session` at the interpreter's exit, if OPALITE_STATS is set and it is still open."""
+    """Write the statistics of `session` at the interpreter's exit, if OPALITE_STATS is set and the session is open."""
     if knobs.get("OPALITE_STATS"):
         if not _open:
             atexit.unregister(_write_all)

@@ -117,7 +117,7 @@ class SessionProcess:
         return self._exchange(pickle.dumps(request, pickle.HIGHEST_PROTOCOL))
 
     def _exchange(self, request: bytes) -> Any:
-        """Send a request and return the answer, or raise it if it is an error."""
+        """Send a request and return the answer; raises an answer that is an error."""
         process = self._process
         assert process is not None
         assert process.stdin is not None

@@ -185,7 +185,7 @@ class EnqueuedLoopIterations:
 
 
 def enqueued_iterations_of(queue: Queue, plan: LoopCarryPlan) -> EnqueuedLoopIterations | str:
-    """A runner of the iterations of `plan`, or why each has to be a run."""
+    """A runner of the iterations of `plan`, or the reason why each iteration is a run."""
     program = queue.instance.program
     if not all(isinstance(p, LaunchSequence | UploadStep | DownloadStep) for p in queue.phases):
         return HOSTED

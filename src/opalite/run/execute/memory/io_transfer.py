@@ -140,7 +140,7 @@ class IoTransfer:
         return [self._input_view(port) if isinstance(array, np.ndarray) else None for port, array in ports]
 
     def _input_view(self, port: Port) -> DeviceTensor | None:
-        """A tensor over the input's own buffer, which only uploads write; None if it is stored in another type."""
+        """A tensor on the input's own buffer, which only uploads write; None if the stored type differs."""
         step = self._uploads.get(port.host)
         if step is None or step.dtype is not port.dtype or 0 in port.shape:
             return None

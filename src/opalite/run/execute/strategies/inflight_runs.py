@@ -1,6 +1,6 @@
 """InflightRuns: several runs of one program on the queue, each with outputs of the previous one as inputs.
 
-The device goes on from run to run while the host prepares the next ones, and reads all results at the end.
+The device executes run after run while the host prepares the next ones, and reads all results at the end.
 """
 
 from __future__ import annotations

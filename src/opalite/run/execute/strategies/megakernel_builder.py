@@ -171,7 +171,7 @@ class Megakernels:
         self._own: dict[BuiltMegakernel, BuiltMegakernel | None] | None = None  # of a replica, by the original
 
     def make_replica(self) -> Megakernels:
-        """The same for a replica of the executable, on the calling thread alone."""
+        """Megakernels for a replica of the executable, which the calling thread executes alone."""
         other = copy(self)
         other._own = {}
         return other
@@ -249,7 +249,7 @@ class BuiltMegakernel:
         return self.host_thread_loop is not None
 
     def make_replica(self) -> BuiltMegakernel | None:
-        """The same for the memory of another executable, on the calling thread alone.
+        """A megakernel on another executable's memory, which the calling thread executes alone.
 
         None if the device's threads execute it.
         """

@@ -51,7 +51,7 @@ class Queue:
         self._found: dict[int, Any] = {}  # grids and groups of the last run, by step
 
     def iterations(self, plan: LoopCarryPlan) -> EnqueuedLoopIterations | str:
-        """A runner of the program as the body of a loop, or why each iteration has to be a run."""
+        """A runner of the program as the body of a loop, or the reason why each iteration is a run."""
         if plan not in self._iterations:
             self._iterations[plan] = enqueued_iterations_of(self, plan)
         return self._iterations[plan]
@@ -260,7 +260,7 @@ class Queue:
     def replay(self) -> None:
         """Repeat the launches on the inputs that are on the device, without transfers, and wait.
 
-        OpaliteError if a host operator stands between launches.
+        Raises OpaliteError if a host operator is between launches.
         """
         for phase in self.phases:
             if isinstance(phase, LaunchSequence):

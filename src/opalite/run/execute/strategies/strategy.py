@@ -41,5 +41,5 @@ class Strategy(Protocol):
     def replay(self) -> None:
         """Repeat the launches on the inputs that are on the device, without transfers, and wait.
 
-        OpaliteError if a host operator stands between launches.
+        Raises OpaliteError if a host operator is between launches.
         """

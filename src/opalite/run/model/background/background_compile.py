@@ -181,7 +181,7 @@ class CompileJob(Job):
         return found[2]
 
     def fail(self, error: Exception) -> None:
-        """Warn that runs go on with generic programs, and note it with the executable."""
+        """Warn that runs continue with generic programs, and record the failure with the executable."""
         self.fault = describe_error(error)
         found = self.find_target()
         if found is not None:
@@ -292,7 +292,7 @@ class BackgroundCompiler:
             self._queue.submit(self, *jobs)
 
     def link_early(self, build: CompileJob, parts: Sequence[Part]) -> None:
-        """Have the megakernel of the executable that `build` makes linked, beside the other jobs."""
+        """Link the megakernel of the executable that `build` makes, concurrently with the other jobs."""
         link = EarlyLinkJob(self, build, parts)
         self._links.append(link)
         self._queue.submit(link, link)

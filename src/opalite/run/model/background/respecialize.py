@@ -62,7 +62,7 @@ class Respecializer(CompileJob):
         self._latest = time.monotonic() + MAX_DELAY_S
 
     def set_base_plan(self, cache: ExecutableCache, key: Hashable, other: Compiled, sizes: Sizes) -> None:
-        """Have the new plan added beside `other`, which runs of `sizes` use now."""
+        """Keep `other`, which runs of `sizes` use now, when the new plan is added."""
         self.set_target(cache, key, other)
         self._sizes = sizes
 
@@ -115,7 +115,7 @@ class Respecializer(CompileJob):
         return None
 
     def fail(self, error: Exception) -> None:
-        """Note the failure with the present plan. Runs go on as before, so there is no warning."""
+        """Note the failure with the present plan. Runs continue with the present plan, so there is no warning."""
         self.fault = describe_error(error)
         self._forget()
         self._notify_none(f"cannot be made ({self.fault})")

@@ -1,4 +1,4 @@
-"""DecodeFastPath: decode steps that repeat the last one with other sizes, without a look at the model."""
+"""DecodeFastPath: decode steps that repeat the last step with other sizes and skip dispatch by the model."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ class DecodeFastPath:
         return made
 
     def _link(self, links: Mapping[str, str]) -> dict[int, int] | None:
-        """Numbers of the program's outputs by its inputs; None if the program does not read or compute one."""
+        """The program's output number for each linked input number; None if it lacks a linked input or output."""
         found = {}
         for name, output in links.items():
             source = self._record.outputs.get(output)

@@ -216,7 +216,7 @@ class KVCacheRuns:
 
 
 class NotQueuedAheadError(Exception):
-    """No step can be queued before the one before it has ended; the caller runs them one by one instead."""
+    """No step can be queued before the previous step has ended; the caller runs them one by one instead."""
 
 
 class MultiStepRuns:

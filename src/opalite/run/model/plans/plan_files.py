@@ -220,5 +220,5 @@ def _used(path: Path) -> float | None:
 
 
 def _growth(array: Any) -> tuple[Any, ...]:
-    """The part of the key for a growable tensor, besides dtype and shape."""
+    """The part of the key for a growable tensor, in addition to dtype and shape."""
     return (array.axis, array.grows, array.narrow) if isinstance(array, GrowableTensor) else ()
