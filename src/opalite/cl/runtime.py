@@ -226,7 +226,7 @@ class Runtime(Transfers):
             return self._replacement
 
     def set_resident_worker(self, loop: Any) -> Any:
-        """Make `loop` (None: no loop) the owner of spinning workers; returns the owner whose workers should leave."""
+        """Make `loop` (None: no loop) the owner of spinning workers; returns the previous owner, to be dismissed."""
         before, self._resident = self._resident, None if loop is None else weakref.ref(loop)
         found = None if before is None else before()
         return None if found is loop else found
@@ -234,7 +234,7 @@ class Runtime(Transfers):
     # Memory
 
     def allocate(self, nbytes: int, *, mapped: bool = False) -> cl.Buffer:
-        """A read-write buffer of at least `nbytes`; mapped: host-accessible. Raises DeviceMemoryError if it is full."""
+        """A read-write buffer of at least `nbytes`; mapped: host-accessible. DeviceMemoryError if memory is short."""
         return self.allocator.buffer(nbytes, mapped=mapped)
 
     def pinned(self, nbytes: int) -> Array:

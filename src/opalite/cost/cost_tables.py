@@ -98,11 +98,11 @@ class DirectTile(Table):
     load_rows: float  # loading 16 positions of a step in 8-byte pieces, with address arithmetic
     load_weights: float  # loading 16 channels of a step
     latency: float  # latency of the loads in flight
-    l2_bytes: float  # cache bytes per cycle and multiprocessor
+    l2_bytes: float  # L2 cache bytes per cycle and multiprocessor
     reduce: float  # reduction of partial sums
     store: float  # one result through the epilogue to memory
     begin_and_end: float  # until the first loads arrive, and from the last stores to the next launch
-    mixed: float  # share of each of the busy, the waiting and the fetching time that hides behind none of the others
+    mixed: float  # share of busy, waiting and fetching time that does not overlap with the others
     even: float  # how far a last, partly filled turn of work-groups counts by its share alone
 
 
@@ -112,9 +112,9 @@ class StagedTile(Table):
 
     multiply: float  # one pair of mma.m16n8k16
     local_bytes: float  # local memory bytes per cycle
-    l2_bytes: float  # bytes a clock that the second level gives one multiprocessor
+    l2_bytes: float  # L2 cache bytes per cycle and multiprocessor
     copy: float  # a warp's copy instruction with its address arithmetic
-    alone: float  # slowdown of a stage if no other work-group fills its gaps
+    alone: float  # slowdown of a stage with a single work-group per multiprocessor
     store: float  # one result through the epilogue to memory
     partial: float  # one partial sum through local memory
     begin_and_end: float  # until the first stages have arrived, and from the last stores to the next launch
@@ -126,10 +126,10 @@ class WarpgroupTile(Table):
     """Tiles of Hopper's wgmma instructions (kernels/mma/wgmma_tile.py), in clock cycles."""
 
     multiply: float  # one result's 32 terms
-    l2_bytes: float  # bytes a clock that the second level gives one multiprocessor
+    l2_bytes: float  # L2 cache bytes per cycle and multiprocessor
     pieces: float  # loading a position's part of a chunk in 8-byte pieces (channel-packed input)
     look: float  # accumulating row statistics of a position's part of a chunk
-    mixed: float  # share of these times that does not overlap with the others
+    mixed: float  # share of the times above that does not overlap with other times
     latency: float  # latency of a chunk
     step: float  # a chunk's two instructions without waiting
     first: float  # latency of a work-group's first chunks
@@ -139,8 +139,8 @@ class WarpgroupTile(Table):
     even: float  # how far a last, partly filled turn of work-groups counts by its share alone
     second: float  # the launch that reduces the partial sums
     add: float  # one partial sum, written and read
-    caution: float  # safety factor of the estimates beside the other kinds' ones, whose error is a fifth
-    ahead: float  # share of the other kinds' time from which those are used to normalise rows
+    caution: float  # safety factor of these estimates relative to other kinds' estimates, whose error is a fifth
+    ahead: float  # share of the other kinds' time from which the other kinds are used to normalise rows
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class MatrixUnits(Table):
 
     share: float  # share of the peak, which excludes matrix units
     overlap: float  # factor of the transfer time, so that ties go to kernels with the least arithmetic
-    streamed: float  # likewise for few rows, whose plain kernels are bound by reading weights
+    streamed: float  # factor of the transfer time for few rows, whose plain kernels are bound by reading weights
     normalize: float  # operations per element of a that a work-group reads to normalise rows
 
 
@@ -158,7 +158,7 @@ class AttentionWalk(Table):
     """Time of a work-group's loop over the keys of a head on GPUs (kernels/attention/)."""
 
     turn_s: float  # from loading keys to accumulating their values
-    blocks: float  # factor of that if keys and values go through local memory in blocks
+    blocks: float  # factor of turn_s if keys and values are staged in local memory in blocks
     growth: float  # assumed growth factor of a cache of dynamic size
     look: float  # fewest operations for which a launch that scans the mask pays
 
@@ -193,12 +193,12 @@ class IntegerPanels(Table):
 class IntegerTile(Table):
     """Int8 convolutions on CPUs (kernels/integer/conv_vnni.py), in VNNI instructions."""
 
-    latency: float  # independent ones that keep a core busy
+    latency: float  # number of independent instructions that keep a core busy
     load: float  # loading a filter vector, or broadcasting a word of x
     turn: float  # loop overhead per word
     stage: float  # staging a pixel, or transposing four
-    begin: float  # a tile
-    finish: float  # a vector of sums goes through the epilogue to memory
+    begin: float  # beginning a tile
+    finish: float  # epilogue and store of a vector of sums
 
 
 @dataclass(frozen=True)
@@ -210,11 +210,11 @@ class IntegerDot(Table):
     latency: float  # exposed latency per iteration of the innermost loop
     begin_and_end: float  # from a launch to the first loads, and from the last stores to the next
     reduce: float  # reduction of partial sums
-    mixed: float  # share of the busy and the waiting time that does not hide behind the other
+    mixed: float  # share of busy and waiting time that does not overlap
     gain: float  # rate relative to floats with the instruction
-    loss: float  # and without it
+    loss: float  # rate relative to floats without the instruction
     tiled: float  # share of the peak of tiled products
-    depthwise: float  # and of depthwise convolutions
+    depthwise: float  # share of the peak of depthwise convolutions
 
 
 @dataclass(frozen=True)
@@ -226,9 +226,9 @@ class SplitConv(Table):
     reduce: float  # reduction of partial sums
     load: float  # a wave's load of adjacent blocks from the L1 cache
     shared_load: float  # a wave's load of one weight block
-    mixed: float  # share of the busy and the waiting time that does not hide behind the other
-    slower: float  # launch overhead beside these estimates, which rank parameters
-    begin_and_end: float  # and from a launch to its first loads, and from its last stores to the next
+    mixed: float  # share of busy and waiting time that does not overlap
+    slower: float  # launch overhead relative to these estimates, which rank parameters
+    begin_and_end: float  # from a launch to its first loads, and from its last stores to the next launch
 
 
 @dataclass(frozen=True)
@@ -237,12 +237,12 @@ class SharedTile(Table):
 
     read: float  # a wave's read of vectors from local memory
     copy: float  # a wave's copy of vectors from global to local memory, with address arithmetic
-    l2_bytes: float  # bytes a clock that the second level gives one compute unit
+    l2_bytes: float  # L2 cache bytes per cycle and compute unit
     mixed: float  # share of the reads that does not overlap arithmetic
-    turn: float  # wait of a work-group per iteration that no other group fills
-    alone: float  # slowdown of a wave's arithmetic if no other wave fills its gaps
+    turn: float  # exposed wait of a work-group per iteration
+    alone: float  # slowdown of arithmetic with a single wave
     store: float  # one result through the epilogue to memory; as much for each value of an operand
-    hidden: float  # share of that if other work-groups compute meanwhile
+    hidden: float  # share of `store` that is exposed if other work-groups compute meanwhile
     begin_and_end: float  # until the first slabs have arrived, and from the last stores to the next launch
     second: float  # the launch that reduces the partial sums
     add: float  # one partial sum
@@ -263,16 +263,16 @@ class LocalMemory(Table):
 class RegisterTile(Table):
     """Register tiles of channel-packed CPU convolutions (kernels/conv/register_tiles.py), in vector multiply-adds."""
 
-    latency: float  # independent ones that keep a core busy
+    latency: float  # number of independent instructions that keep a core busy
     weight: float  # loading one weight vector from the L2 cache
     operand: float  # one load, weight or broadcast
     crowded: float  # slowdown where accumulators fill more than half the registers, and are spilled between staged runs
     issue: float  # one instruction if another thread shares the core
     turn: float  # loop overhead of one input channel
     slack: float  # slowdown accepted for a tile whose program other layers use
-    chunk_bytes: int  # bytes of filters that stay in the L1 cache beside the inputs
+    chunk_bytes: int  # bytes of filters that stay in the L1 cache together with the inputs
     group: int  # tiles that share a chunk
-    kept: int  # accumulators that may be kept for them
+    kept: int  # accumulators that may be kept for these tiles
     cached_bytes: int  # bytes of a layer's filters that are assumed to be in the L2 cache
 
 
@@ -281,7 +281,7 @@ class RowTile(Table):
     """Row-major convolution vectorised along rows (kernels/conv/row_major_vectors.py), in vector multiply-adds."""
 
     run: float  # exposed time of staging one run of input columns
-    turn: float  # most of that per filter element
+    turn: float  # largest `run` per filter element
 
 
 @dataclass(frozen=True)
@@ -300,8 +300,8 @@ class Windows(Table):
     waiting: float  # remaining speed if work-items own whole sums and wait for memory
     texture_gain: float  # speed-up of images on devices whose texture cache buffers bypass
     tile: float  # fixed cost of a tile in columns (kernels/conv/per_channel_window.py)
-    walk: float  # share of that time that work-items take which walk down columns (kernels/conv/per_channel_window.py)
-    walkers: float  # of these that a compute unit wants
+    walk: float  # share of `tile` for work-items that iterate down columns (kernels/conv/per_channel_window.py)
+    walkers: float  # such work-items that occupy a compute unit
 
 
 @dataclass(frozen=True)
@@ -312,12 +312,12 @@ class SequentialSteps(Table):
     step_s: float  # seconds per step
 
     def turns(self, walks: int, device: DeviceInfo) -> int:
-        """Rounds in which the device runs `walks` sequences."""
+        """Number of rounds in which the device runs `walks` sequences, `at_once` per compute unit at a time."""
         return -(-walks // (self.at_once * device.compute_units))
 
     @classmethod
     def seconds(cls, kernel: str, device: DeviceInfo, walks: int, steps: float) -> float:
-        """Seconds of `walks` sequences of so many steps, by the row of `kernel`."""
+        """Seconds for `walks` sequences of `steps` steps each, by the row of `kernel`."""
         row = cls.named(kernel, device)
         return row.turns(walks, device) * steps * row.step_s
 

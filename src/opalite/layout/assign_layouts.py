@@ -147,7 +147,7 @@ def pick_kernels(
 def _unlink(graph: Graph, node: Node) -> tuple[Node, Node]:
     """(the node without its epilogue, the epilogue as a node), inserted in `graph` in place of `node`.
 
-    An epilogue is fused if a kernel takes it at the current sizes; at open sizes the kernel may refuse it.
+    A pass fuses an epilogue that a kernel supports at the current sizes; at open sizes the kernel may refuse.
     """
     assert node.epilogue is not None
     arity = node.op.arity
@@ -224,7 +224,7 @@ def _best(problem: _Problem, chosen: dict[Node, Option], node: Node) -> tuple[Op
 
 
 def _opens_casts(problem: _Problem, best: Option, now: Option) -> bool:
-    """Whether a view between images becomes row-major at equal cost, so that neighbours can share its casts."""
+    """Whether to make a view between images row-major at equal cost, so that neighbours can share the view's casts."""
     row_major = best.kernel is None and best.binding.outputs[0].is_row_major
     return problem.device.prefers_images and row_major and not now.binding.outputs[0].is_row_major
 

@@ -76,7 +76,7 @@ def _widen(graph: Graph) -> None:
 
 
 def _patterns(graph: Graph) -> set[Value]:
-    """Values whose single bits are read, perhaps after movements."""
+    """Values whose bits are read by a bit function, directly or after movements."""
     found: set[Value] = set()
     for node in reversed(graph.nodes):
         moved = isinstance(node.op, _MOVES) and any(v in found for v in node.outputs)
@@ -97,7 +97,7 @@ def _positions(graph: Graph) -> set[Value]:
 
 
 def _keeps_positions(node: Node) -> bool:
-    """Whether the node maps positions to positions: movements, and products of coordinates and a matrix."""
+    """Whether the node maps positions to positions: a movement, or a product of coordinates and a matrix."""
     if isinstance(node.op, MatMul):
         return bool(hint_of(node.x.shape[-2 if node.op.trans_a else -1]) <= COORDINATES)
     return isinstance(node.op, (*_MOVES, Elementwise))
@@ -147,7 +147,7 @@ def _large_result(node: Node, readers: list[Node]) -> str:
 
 
 def _threshold(node: Node) -> str:
-    """Reason of nodes whose result depends on the last digit: trees, iterations, distances."""
+    """Reason to keep nodes in float32 whose result depends on the last digit: trees, iterations, distances."""
     if isinstance(node.op, PairwiseDistance):
         return "squares that are summed"
     return "its thresholds need float32 precision" if isinstance(node.op, _THRESHOLDS) else ""
@@ -164,7 +164,7 @@ def _sum(node: Node) -> str:
 
 
 def _inherited(node: Node) -> str:
-    """Reason of movements and elementwise chains: they keep their inputs' precision, so that no cast is needed."""
+    """Reason to keep movements and elementwise chains in float32: inputs in float32, which then need no cast."""
     if not isinstance(node.op, (*_MOVES, Elementwise)):
         return ""
     floats = [v for v in node.inputs if v is not None and v.dtype is DType.FLOAT32]

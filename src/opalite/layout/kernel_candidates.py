@@ -112,7 +112,7 @@ def find_options(
     remaining options are kept for the tuner, and count only once measured. Symbolic sizes count by their hints;
     `confirm` guards the choice.
 
-    measured: times that replace estimates. timed: without it there are neither times nor an order. only: the name of
+    measured: times that replace estimates. timed: False returns options without times and order. only: the name of
     the single kernel to ask. Kernels in the knob OPALITE_WITHOUT refuse. answers: cache of earlier answers.
 
     tier: the tier of kernels. A node without a generic kernel gets an optimized one, with row-major bindings preferred,
@@ -199,14 +199,14 @@ def _ask_kernels(
 
 
 def _left(option: Option) -> Option:
-    """The option as one for the tuner only, never chosen before it is measured."""
+    """The option for the tuner only: never chosen before the option is measured."""
     return option if option.measured else replace(option, seconds=math.inf)
 
 
 def confirm(node: Node, device: DeviceInfo, option: Option) -> str | None:
-    """Guard that the chosen option computes `node` at other sizes too. Returns the reason if it cannot.
+    """Guard that the chosen option computes `node` at other sizes too. Returns the reason if the option cannot.
 
-    To be called before the node's values have their places. Symbolic sizes may prove less than plain ones, as for a
+    Call this before the node's values have places. Symbolic sizes may prove less than plain ones, as for a
     size of 1.
     """
     if option.kernel is None:
@@ -250,8 +250,8 @@ def _with_times(node: Node, options: list[Option], measured: Measured) -> list[O
 def view_options(node: Node, device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> list[Option]:
     """Layouts in which a Reshape moves nothing: flat first, packed if batch and channels stay, and images.
 
-    Images if `memory` allows them and both are the same. Packed only for types that the device computes with, because
-    no other kernel can pack or unpack them.
+    Images if `memory` allows images and both images are equal. Packed only for types that the device computes with:
+    no kernel packs or unpacks other types.
     """
     x, y = node.x, node.y
     options = [Option(None, Binding((FLAT,), (FLAT,)), 0.0)]

@@ -29,9 +29,9 @@ _KNEE, _SLOPE, _STEP = 1000.0, 3 / 200, 27 / np.log(6.4)
 
 
 def read_wav(path: str | os.PathLike[str]) -> tuple[Array, int]:
-    """Read a wav file of integers: (float32 samples from -1 to 1, mean of all channels; sampling rate in Hz).
+    """Read a wav file of integers: (mean of all channels as float32 from -1 to 1, sampling rate in Hz).
 
-    InputError if the file is no wav file of integers or has no samples.
+    InputError if the file has another format or no samples.
     """
     try:
         with wave.open(os.fspath(path), "rb") as file:

@@ -214,7 +214,7 @@ class GenerationMetrics:
         return (self.tokens - 1) / self.decode_s if self.decode_s else 0.0
 
     def bandwidth_share(self, bandwidth: float) -> float:
-        """Return the used share of `bandwidth` (bytes/s); a token reads all weights and the caches."""
+        """Return the share of `bandwidth` (bytes/s) that decoding uses; each token reads all weights and KV caches."""
         return self.decode_rate * (self.weight_bytes + self.cache_bytes) / bandwidth
 
     def to_raw(self) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, need, pre
 class Append(Op):
     """Overwrite part of x with `new`, from position `at` on along `axis`: the append to a KV cache.
 
-    Inputs x and new, of one type and equal sizes except along the axis. With a third input, i64 with one element for
-    each entry of the first axis, new begins at `at` plus that element; positions outside x are dropped, or wrap around
-    if circular. The planner assigns y the memory of x, so that only `new` is written: no other node may read x.
+    Inputs: x and new, of one type and equal sizes except along the axis; optionally starts, i64, one for each entry of
+    the first axis. An entry of new begins at `at` plus its start. Positions outside x are dropped, or wrap around if
+    circular. The planner assigns y the memory of x, so that only `new` is written. No other node may read x.
     """
 
     axis: int

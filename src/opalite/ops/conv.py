@@ -262,7 +262,7 @@ class DepthwiseNhwc(Windowed):
 
 
 def pad_or_crop(x: Array, pads: Sequence[int], value: float) -> Array:
-    """`x` [N,C,D...] with `pads` (begins, then ends) of `value` on its spatial axes; negative pads crop."""
+    """`x` [N,C,D...], its spatial axes padded with `value` by `pads` (begins, then ends); negative pads crop."""
     rank = x.ndim - 2
     width = [(0, 0), (0, 0), *((max(pads[i], 0), max(pads[i + rank], 0)) for i in range(rank))]
     if any(any(w) for w in width):
@@ -272,6 +272,6 @@ def pad_or_crop(x: Array, pads: Sequence[int], value: float) -> Array:
 
 
 def tap_slices(tap: Sequence[int], out: Sequence[int], op: Windowed) -> tuple[slice, ...]:
-    """Slices along each spatial axis of the elements that filter position `tap` reads."""
+    """Slice along each spatial axis that selects the input elements read by filter position `tap`."""
     reach = [max(s * (o - 1) + 1, 0) for o, s in zip(out, op.strides, strict=True)]
     return tuple(slice(k * d, k * d + r, s) for k, r, s, d in zip(tap, reach, op.strides, op.dilations, strict=True))

@@ -1,7 +1,7 @@
-"""Gather, GatherElements and GatherND: reads at positions from a tensor of indices.
+"""Gather, GatherElements and GatherND: read elements of x at the positions in a tensor of indices.
 
-Negative indices count from the end. Indices still outside are clamped to the nearest end, or rejected for host-only
-types.
+Negative indices count from the end. Indices out of range are clamped to the nearest end; for host-only types they are
+rejected.
 """
 
 from __future__ import annotations

@@ -86,11 +86,11 @@ class Rows:
 class RunLoop:
     """A loop: run `body` once for each iteration (ONNX Loop or Scan).
 
-    limit, start: values with the most iterations, and whether there is a first one, '' for none. counter, condition:
-    (the body's name, rank) of the iteration number and of true; '' for none. goes: the body's value that says whether
-    another iteration follows, '' for always. states: loop-carried values (value, body's name, body's name in the next
-    iteration). captured: (body's name, value). scanned: (value, body's name, axis, reverse) of arrays of which each
-    iteration gets a slice. outputs: names of the states, then of `rows`; '' for unused ones.
+    limit, start: values with the largest number of iterations, and whether there is a first iteration; '' for none.
+    counter, condition: (the body's name, rank) of the iteration number and of true; '' for none. goes: the body's
+    boolean value for whether another iteration follows, '' for always. states: loop-carried values (value, body's name,
+    body's name in the next iteration). captured: (body's name, value). scanned: (value, body's name, axis, reverse) of
+    arrays of which each iteration gets a slice. outputs: names of the states, then of `rows`; '' for unused ones.
     """
 
     body: tuple[Any, ...]

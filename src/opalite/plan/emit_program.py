@@ -125,7 +125,7 @@ class Emitter:
         return number
 
     def part(self, v: Value, spot: AliasedSlice) -> int:
-        """Slot of a value inside another's memory; the other's slot if it is all of it."""
+        """Slot of a value inside another value's memory; the other's slot if the value fills that memory."""
         holder = self.slot(spot.root)
         if (spot.offset, v.type.nbytes) == (0, spot.root.type.nbytes):
             return holder
@@ -470,7 +470,7 @@ def _cost(e: Emitter, node: Node) -> Cost:
 
 
 def _moved_share(e: Emitter, node: Node) -> float:
-    """The share of its inputs that a node copies: 1 but for a Concat or Slice with aliased inputs."""
+    """The share of its inputs that a node copies: below 1 for a Concat or Slice with aliased inputs, else 1."""
     if (copied := e.nesting.copied.get(node)) is None:
         return 1.0
     return sum(node.input(i).type.nbytes for i in copied) / sum(node.input(i).type.nbytes for i in copied_inputs(node))

@@ -1,4 +1,4 @@
-"""All programs of the generic tier for a device, which no model is needed for."""
+"""All programs of the generic tier for a device, independent of any model."""
 
 from __future__ import annotations
 

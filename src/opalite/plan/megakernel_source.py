@@ -106,7 +106,7 @@ def step_refusal(source: SourceSpec, step: LaunchStep) -> str | None:
 
 
 def part_count(workers: int) -> int:
-    """Parts of each step; the program and the counter table agree on it."""
+    """Number of parts of each step, used by both the program and the counter table."""
     return min(workers, RANGES)
 
 
@@ -158,14 +158,14 @@ def loop_text(functions: int, stays: bool, workers: int) -> str:
     its own results, and then helps with other parts. It waits only for work-groups that other workers have begun, so
     that any number of workers finishes, however late they start.
 
-    Unless `stays`, run_steps: each work-item is a worker; clear_steps resets the counters afterwards.
-    If `stays`, serve_steps (host_thread_loop.py): a worker beside the host, for the current run and those that follow
-    soon; or it returns the address of the function by which the host takes part. Counters only grow: in run `turn` of a
-    table they start at `turn` times the work-groups of a part, so that a late worker finds nothing to do. The host
-    writes TURN after everything that the run reads.
+    Unless `stays`, run_steps: each work-item is a worker; clear_steps resets the counters afterwards. If `stays`,
+    serve_steps (host_thread_loop.py): a worker in addition to the host thread, for the current run and runs that follow
+    soon; or the kernel returns the address of the function that the host thread calls to execute steps. Counters only
+    grow: in run `turn` of a table they start at `turn` times the work-groups of a part, so that a late worker finds
+    nothing to do. The host writes TURN after everything that the run reads.
 
     address: a kernel that returns a buffer's address.
-    Workers that have waited long sleep by inline assembly in a called function: PoCL 5 and 6 crash when they compile a
+    Workers that have waited long sleep, by inline assembly in a called function: PoCL 5 and 6 crash on compiling a
     kernel that contains assembly (tests/portability/faults/pocl_assembly.py).
     """
     declared = "".join(f"void step_{i}({_PARAMETERS});\n" for i in range(functions))
@@ -195,7 +195,7 @@ def _serving_text() -> str:
 
 
 def _only(text: str, entry: str) -> str | None:
-    """`text` without the kernels other than `entry`; None if that is not found."""
+    """`text` without the kernels other than `entry`; None if `entry` is not found."""
     names = {m[1] for m in _KERNEL.finditer(text)}
     return _KERNEL.sub(lambda m: m[0] if m[1] == entry else "", text) if entry in names else None
 

@@ -38,8 +38,8 @@ class PlanOptions:
     wherever the device has them, to be measured.
 
     tier: "optimized" picks kernels specialized for a node's window and size; "generic" picks those of a few programs
-    that serve any model (docs/tiers.md): slower, but without a wait once these are built. builds: whether the generic
-    tier may use an optimized kernel for nodes without a generic one; else they run on the host.
+    that serve any model (docs/tiers.md): slower, but without a wait once these programs are built. builds: whether the
+    generic tier may use an optimized kernel for nodes without a generic one; else they run on the host.
 
     late_weights: weights from the model file become LazyArrays that are packed on use; `Planned.load_weights` packs
     them in parallel. keeps_graph: whether to set `Planned.emitted`.
@@ -104,12 +104,12 @@ class Planned:
 
     @property
     def weights(self) -> list[Array | LazyArray]:
-        """Every weight; shared ones once for each program."""
+        """Every weight; a weight shared by programs appears once per program."""
         programs = (self.program, *(() if self.template is None else (self.template.program,)))
         return [weight for program in programs for weight in program.weights.values()]
 
     def release_weights(self) -> None:
-        """Release the memory of late weights: they are packed or read again on use."""
+        """Release the memory of late weights, which are packed or read again on use."""
         unpin_all(self.weights)
 
     def load_weights(
@@ -117,9 +117,9 @@ class Planned:
         each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map,
         is_elsewhere: Callable[[LazyArray], bool] = lambda _: False,
     ) -> None:
-        """Load every weight into memory, except late ones for which `is_elsewhere` is true, such as on the device.
+        """Load every weight into memory, except late weights for which `is_elsewhere` is true: already on the device.
 
-        each: maps the loading, perhaps in parallel.
+        each: `map`, or a parallel substitute, for the loading.
         """
         pin_all(self.weights, each, is_elsewhere)
 

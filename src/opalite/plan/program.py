@@ -107,7 +107,7 @@ class SourceSpec:
 
 @dataclass(frozen=True)
 class LaunchStep:
-    """Enqueue `entry` of source number `source`. `grid` is a multiple of `group`, if there is one.
+    """Enqueue `entry` of source number `source`. `grid` is a multiple of `group`, unless `group` is None.
 
     open_group: any work-group is valid, so that one too large for the kernel's registers may shrink. walk: number of
     the work partition: launches of one partition assign equal parts of their outputs to work-groups of the same number;
@@ -192,7 +192,7 @@ class MemoryReport:
 class TuningRecord:
     """Queries to the tuning database during planning, and its answers (tune/plan_dependencies.py).
 
-    graph, nodes: signatures. stamp: of the database's file then. answers: digest of the database's entries for them.
+    graph, nodes: signatures. stamp: of the database's file during planning. answers: digest of the entries found.
     """
 
     graph: str

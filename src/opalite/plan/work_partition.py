@@ -25,7 +25,7 @@ Walks = MutableMapping[tuple[str, ...], int]
 def find_work_partition(
     node: Node, kernel: Kernel, launch: Launch, args: Sequence[StepArg], walks: Walks
 ) -> tuple[int, tuple[int, ...]]:
-    """`walk` and `own` of a launch's step with arguments `args`; a new partition is added to `walks`."""
+    """(`walk`, `own`) of the LaunchStep of `launch` with arguments `args`; adds a new partition to `walks`."""
     y, operands = node.outputs[0], node.inputs[node.op.arity :]
     own, numbers, writes = [], [], False
     for i, (name, arg) in enumerate(zip(names_of(kernel, launch), args, strict=True)):

@@ -28,7 +28,7 @@ def check_loadable(files: Mapping[str, memoryview]) -> None:
 
 
 def load_fault(library: bytes | memoryview) -> str | None:
-    """Reason why the loader would refuse a shared library, by its headers; None if it would not."""
+    """Reason why the loader would refuse a shared library, by its ELF headers; None if the library is loadable."""
     try:
         ident, kind, machine, _, _, first, _, _, _, size, count, *_ = EHDR.unpack_from(library)
         if ident[: len(_MAGIC)] != _MAGIC or kind != _SHARED or size != PHDR.size:

@@ -1,7 +1,7 @@
 """Cores that this process may use, and pinning of driver threads to them. Needs no OpenCL.
 
 CPU drivers start a thread for each core of the machine. On fewer usable cores (taskset, a container) PoCL's threads
-preempt each other while spinning, so they are limited.
+preempt each other while spinning, so the number of threads is limited.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def allowed_cores() -> list[int]:
 
 
 def core_limit(groups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Number of threads that can run at once, by affinity and CPU quota; None if that is every core."""
+    """Number of threads that can run at once, by affinity and CPU quota; None if no core is excluded."""
     count = len(allowed_cores())
     if (quota := _quota(groups)) is not None:
         count = min(count, max(1, math.ceil(quota)))
@@ -53,7 +53,7 @@ def task_ids() -> set[int]:
 
 
 def pin(started: Collection[int], cores: Collection[int]) -> bool:
-    """Pin each of the threads `started` to a core, if they are as many as `cores`; returns whether that succeeded.
+    """Pin each thread in `started` to one core, if `cores` has as many; returns whether pinning succeeded.
 
     Schedulers may otherwise leave two workers on one core for seconds, which doubles run times. Python threads are
     ignored.

@@ -1,4 +1,4 @@
-"""PoCL on CPUs unknown to its LLVM: corrected CPU name. Also PoCL's environment, and checks before it builds or loads.
+"""Corrected CPU name for PoCL on CPUs unknown to its LLVM; PoCL's environment; checks before PoCL builds or loads.
 
 PoCL's wheel (3.0, LLVM 14) guesses the name of an unknown CPU. Its compiler refuses the name 'generic', so every build
 fails. Another name may lack features of PoCL's kernel library (avx512, avx2...); then no library function is inlined
@@ -58,9 +58,9 @@ def processor_name(device_version: str) -> str:
 def prepare_environment(cache_folder: Path | None) -> str | None:
     """Set PoCL's environment: its folder below `cache_folder` (None: a temporary one), threads, pinning.
 
-    Call this before the first OpenCL call, and `restore_environment` after it. Settings of the user stay. Returns the
-    reason if PoCL has no folder, else None: other drivers need none. Raises DeviceError if the process limits leave too
-    little memory for drivers or no thread for PoCL.
+    Call this before the first OpenCL call, and `restore_environment` after it. Settings made by the user are kept.
+    Returns the reason if PoCL has no folder, else None: other drivers need none. Raises DeviceError if the process
+    limits leave too little memory for drivers or no thread for PoCL.
 
     PoCL gets one thread for each usable core (core_affinity.py), pinned by PoCL if it has every core of the machine,
     else by `pin_threads`. Specialization by work-group size is off: one function serves all sizes as fast, and is part
@@ -102,7 +102,8 @@ def restore_environment() -> None:
 def pin_threads(platform_name: str, started: set[int]) -> None:
     """Pin PoCL's threads, which are among the tasks `started`, to one core each.
 
-    No effect unless they are as many as the usable cores, or if POCL_AFFINITY is set: 1 if PoCL pins, 0 by the user.
+    No effect if the numbers of threads and usable cores differ, or if POCL_AFFINITY is set (1: PoCL pins; 0: the user
+    forbids pinning).
     """
     if platform_name == PLATFORM and not knobs.foreign("POCL_AFFINITY"):
         core_affinity.pin(started, core_affinity.allowed_cores())
@@ -133,7 +134,7 @@ def prepare_binary(binary: bytes) -> bytes:
 
 
 def strip_bitcode(binary: bytes) -> bytes:
-    """`binary` without bitcode, unless specialization by work-group size is on, which needs it."""
+    """`binary` without bitcode, unless specialization by work-group size is on, which needs bitcode."""
     return without_bitcode(binary) if knobs.foreign(_SPECIALIZATION) == "0" else binary
 
 
@@ -199,7 +200,7 @@ def llvm_cpu_name(flags: set[str]) -> str:
 
 
 def fix_cpu_name(device_pointer: int, device_version: str) -> bool:
-    """Replace the CPU name in PoCL's record of the device at `device_pointer`; False if it is not found."""
+    """Replace the CPU name in PoCL's record of the device at `device_pointer`; False if the name is not found."""
     wrong = processor_name(device_version).encode() + b"\0"
     record = _peek(device_pointer, _RECORD_BYTES)
     for offset in range(0, len(record), 8):
@@ -213,7 +214,7 @@ def fix_cpu_name(device_pointer: int, device_version: str) -> bool:
 
 
 def _peek(address: int, count: int) -> bytes:
-    """Memory of this process; b'' if it is not mapped, without a fault."""
+    """Bytes of this process's memory; b'' for unmapped addresses, without a fault."""
     try:
         with open("/proc/self/mem", "rb", buffering=0) as memory:
             memory.seek(address)

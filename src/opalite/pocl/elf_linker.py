@@ -1,4 +1,4 @@
-"""A linker for PoCL: makes one x86-64 relocatable object a shared library, on systems without `ld`.
+"""A linker for PoCL: converts one x86-64 relocatable object to a shared library, on systems without `ld`.
 
 Longer than 400 lines: a stand-alone program, started for each kernel.
 

@@ -1,4 +1,4 @@
-"""Checks of process limits before PoCL reaches them: memory, file size, open files, threads, disk space.
+"""Checks of process limits, made before PoCL exceeds a limit: memory, file size, open files, threads, disk space.
 
 LLVM aborts if a file cannot be written completely, and crashes if it cannot allocate memory. PoCL aborts if a thread or
 `ld` cannot start, or `ld` cannot open a file. Each check takes microseconds. Needs no OpenCL.

@@ -2,8 +2,8 @@
 
 PoCL unpacks a program binary into a folder whose name the binary contains, trusts existing files there, and maps them
 as machine code. A damaged or incomplete file crashes the process or yields wrong results. So each process has its own
-folder, by a lock that the system releases when the process ends. Before PoCL loads a verified binary, differing files
-are rewritten; PoCL then need not write them, which would wait for the disk. Unverified files of earlier processes are
+folder, with a lock that the system releases when the process ends. Before PoCL loads a verified binary, differing files
+are rewritten; PoCL then writes no files and so does not wait for the disk. Unverified files of earlier processes are
 removed before PoCL compiles. Needs no OpenCL.
 
     pocl/0/  pocl/0.lock     of the first process; a later process takes over the folder of an ended one
@@ -182,7 +182,7 @@ def _has_contents(path: Path, contents: memoryview) -> bool:
 
 
 def _remove_others(root: Path, files: Mapping[str, memoryview]) -> None:
-    """Remove links and files below `root` that are not in `files`: PoCL would use them."""
+    """Remove links and files below `root` that are not in `files`, since PoCL would use any file there."""
     if root.is_symlink() or root.is_file():
         _discard(root)
 

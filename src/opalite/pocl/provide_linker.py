@@ -1,4 +1,4 @@
-"""Provides the `ld` that PoCL calls for every kernel; without one PoCL aborts the process.
+"""Provides the `ld` that PoCL calls for every kernel; without an `ld` PoCL aborts the process.
 
 PoCL's wheel has a compiler but no linker. Its clang calls `ld -shared kernel.o -lgcc -lgcc_s -lc`, which needs binutils
 and a compiler's libraries. If the system lacks these, as slim images do, COMPILER_PATH (the folders that clang searches
@@ -76,7 +76,7 @@ def linker_in(folder: str) -> Mapping[str, str]:
 
 
 def is_needed() -> bool:
-    """Return whether PoCL's wheel exists for this system: it is the only PoCL that needs an `ld`."""
+    """Return whether PoCL's wheel exists for this system; other installations of PoCL need no `ld`."""
     return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
@@ -146,7 +146,7 @@ def _script(python: str, package: Path) -> str:
 
 
 def _fault(program: str) -> str | None:
-    """Reason why `program` fails to link a library that this system loads; None if it works."""
+    """Reason why `program` fails to link a library that this system loads; None if linking works."""
     try:
         folder = make_temporary("opalite-probe-")
     except DeviceError as e:

@@ -38,9 +38,9 @@ def release_pages() -> int:
 
 
 def unchanged_mappings(smaps: str) -> list[tuple[int, int, int]]:
-    """(start, end, resident bytes) of the libraries' read-only mappings without modified pages.
+    """(start, end, resident bytes) of each read-only mapping of the libraries without modified pages.
 
-    The loader modifies some read-only mappings (relocations) before it protects them.
+    The loader writes relocations into some mappings before it makes them read-only; these have modified pages.
     """
     mappings = [(int(m[1], 16), int(m[2], 16), int(m[3]), int(m[4]) + int(m[5])) for m in _MAPPING.finditer(smaps)]
     return [(first, end, kib << 10) for first, end, kib, copied in mappings if not copied and kib >= _MIN_KIB]

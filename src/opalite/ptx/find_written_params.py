@@ -1,4 +1,4 @@
-"""Data flow of pointers in a PTX kernel: parameters whose memory it writes, or reads before it waits.
+"""Data flow of pointers in a PTX kernel: parameters whose memory the kernel writes, or reads before it waits.
 
 The analysis ignores control flow: a register that is ever computed from a pointer counts as an address in its memory
 everywhere. Memory of pointers that cannot be tracked counts as written.
@@ -47,7 +47,7 @@ def written(entry: PtxKernel) -> frozenset[str]:
 def read_first(entry: PtxKernel) -> frozenset[str] | None:
     """Names of the parameters whose memory kernel `entry` reads before it waits for other launches.
 
-    None if it has no AWAITS, or does anything but reading before it.
+    None if the kernel has no AWAITS, or does anything but reading before AWAITS.
     """
     before, mark, after = entry.body.partition(AWAITS)
     if not mark or AWAITS in after:
@@ -84,7 +84,7 @@ def streamed(entry: PtxKernel, names: frozenset[str]) -> str:
 
 @lru_cache(maxsize=256)
 def _holds(entry: PtxKernel) -> Mapping[str, frozenset[str]]:
-    """Pointer parameters by register: those that it may be computed from."""
+    """Pointer parameters by register: the parameters from which the register may be computed."""
     pointers = {p.name for p in entry.params if p.space == "global"}
     holds: dict[str, frozenset[str]] = {}
     flows: list[tuple[str, list[str]]] = []

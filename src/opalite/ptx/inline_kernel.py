@@ -18,7 +18,7 @@ _SIZE |= {"b64": 8, "u64": 8, "s64": 8, "f64": 8}
 
 
 def barrier(items: int, come: str = "bar") -> str:
-    """Barrier of the `items` of a work-group. come: `barrier` if the threads of a warp may arrive apart (`link`)."""
+    """Barrier of a work-group's `items`. come: 'barrier' if the threads of a warp may arrive separately (`link`)."""
     return "bar.warp.sync %my_bar;" if items < WARP else f"{come}.sync %my_bar, {items};"
 
 

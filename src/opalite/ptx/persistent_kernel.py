@@ -71,8 +71,9 @@ def link(
     """PTX of kernel NAME, whose only argument is the addresses of `pointers_of` with `params` memories.
 
     order: dependency of each step. head: first lines of a program's PTX. streams: constants exceed the L2 cache, so
-    large ones are streamed and code stays cached. apart: threads of a warp may arrive apart at a barrier, which costs 0
-    to 11 % of a run (H100). Without it most kernels run, but some crash: cl/programs/kernel_trials.py tries them.
+    large ones are streamed and code stays cached. apart: threads of a warp may arrive separately at a barrier, which
+    costs 0 to 11 % of a run (H100). Without `apart` most kernels run, but some crash: cl/programs/kernel_trials.py
+    tests each kernel.
     """
     parts: list[str] = []
     uses: dict[object, list[int]] = {}
@@ -246,8 +247,9 @@ def _step(
 ) -> str:
     """PTX of a step.
 
-    first_group: number of the group with its first work-group, since concurrent steps use other groups; None if in
-    %one_begun. memory, streams: as for `body_text`. early: the step waits by itself, if %one_wanted is not 0.
+    first_group: number of the group that runs the step's first work-group, since concurrent steps use other groups;
+    None if %one_begun has the number. memory, streams: as for `body_text`. early: the step's own code waits, if
+    %one_wanted is not 0.
     """
     items, total, slots, nbytes = (
         math.prod(step.group),

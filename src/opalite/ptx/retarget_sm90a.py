@@ -1,9 +1,9 @@
 """Hopper features in OpenCL programs: retargets PTX to sm_90a for wgmma, and for local memory beyond 48 KiB.
 
 NVIDIA's OpenCL compiler emits PTX for sm_90, for which ptxas refuses wgmma, and limits a work-group to 48 KiB. But the
-driver accepts its PTX back with another target and larger variables. So kernels contain these instructions as comments
-in inline PTX, in which the compiler substitutes registers. `retarget` turns the comments into instructions. PTX ISA
-9.0, "Asynchronous Warpgroup Level Matrix Instructions".
+driver accepts PTX with another target and larger variables. So kernels contain wgmma instructions as comments in inline
+PTX, in which the compiler substitutes registers. `retarget` turns the comments into instructions. PTX ISA 9.0,
+"Asynchronous Warpgroup Level Matrix Instructions".
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def code_key(step: LinkedStep) -> object:
 
 
 def is_streamed(a: Memory) -> bool:
-    """Return whether `a` is a large constant, which a run reads once."""
+    """Return whether `a` is a constant of at least STREAMED bytes, which a run reads once."""
     return a.is_constant and a.last - a.first >= STREAMED
 
 
@@ -114,7 +114,7 @@ def shared_bytes(step: LinkedStep) -> int:
 
 
 def begins_early(step: LinkedStep) -> bool:
-    """Return whether work-groups may start before earlier steps are done: they first read only constants, then wait."""
+    """Return whether work-groups may start before earlier steps are done: until they wait they read only constants."""
     if math.prod(step.group) % WARP:
         return False
     names = read_first(step.entry)
@@ -135,9 +135,10 @@ class StepOrder:
 
 
 def find_step_order(steps: Sequence[LinkedStep]) -> list[StepOrder]:
-    """Dependency of each step. A step waits on a conflict with a step since the last wait.
+    """Dependency of each step. A step waits if it conflicts with a step since the last wait.
 
-    A conflict is overlapping memory that one of both writes, unless each work-group has its own part in both steps.
+    Two steps conflict if their memory overlaps and at least one writes it, unless each work-group has its own part in
+    both steps.
     """
     found: list[StepOrder] = []
     used: list[tuple[int, Memory, bool]] = []  # since the last wait: (step, memory, is written)

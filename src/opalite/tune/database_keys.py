@@ -84,7 +84,7 @@ def device_signature(device: DeviceInfo) -> str:
 
 
 def other_units(signature: str, known: Iterable[str]) -> list[str]:
-    """Signatures in `known` of the same device with other unit counts, nearest first."""
+    """Signatures in `known` of the same device with other numbers of compute units, nearest number first."""
 
     def split(text: str) -> tuple[str, int]:
         names, _, units = text.rpartition("|")

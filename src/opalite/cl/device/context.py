@@ -18,7 +18,7 @@ _POINTER, _UINT = ctypes.c_void_p, ctypes.c_uint32
 
 
 def open_context(device: cl.Device, name: str, properties: Properties = ()) -> cl.Context:
-    """A context of `device`. name: of the device, in errors. Raises DeviceError if the driver refuses."""
+    """A context of `device`. name: device name for error messages. Raises DeviceError if the driver refuses."""
     if not properties:
         with cl_errors("Opening a context", name):
             return cl.Context([device])

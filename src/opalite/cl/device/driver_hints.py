@@ -17,7 +17,7 @@ from ...ir.device.device_info import DeviceInfo
 
 @dataclass(frozen=True)
 class Hints:
-    """'high', 'normal', 'low', or None for the driver's default. Raises InputError for other values.
+    """Hints: each 'high', 'normal', 'low', or None for the driver's default. Raises InputError for other values.
 
     performance: fast or power-saving clocks. priority: of this process's work on the device.
     """

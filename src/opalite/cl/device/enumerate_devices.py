@@ -63,17 +63,17 @@ def list_all() -> Listing:
 
 
 def _disable_unwritable_pyopencl_cache() -> None:
-    """Turn off pyopencl's disk cache if its folder cannot be written, where pyopencl would raise."""
+    """Turn off pyopencl's disk cache if the cache's folder cannot be written: pyopencl would raise."""
     folder = user_folder("pytools")
     if not knobs.has_foreign("PYOPENCL_NO_CACHE") and write_fault(folder, _PYOPENCL_CACHE_BYTES) is not None:
         cl._PYOPENCL_NO_CACHE = True
 
 
 def prepare_intel_cpu_runtime() -> None:
-    """Turn off vectorization across work-items in Intel's CPU runtime, unless the user has set it.
+    """Turn off vectorization across work-items in Intel's CPU runtime, unless the user has set that option.
 
     Opalite's CPU kernels are vectorized already; the runtime would widen their vectors up to 16 times without gain.
-    Without it first runs of six models take a third to a fifth of the CPU time, later ones 0.94 to 1.01 (version
+    Without widening, first runs of six models take a third to a fifth of the CPU time, later ones 0.94 to 1.01 (version
     2026.2, docs/portability.md).
     """
     knobs.default_foreign("CL_CONFIG_CPU_VECTORIZER_MODE", "1")

@@ -1,9 +1,8 @@
 """Fork guard: OpenCL objects are neither used nor released in a process forked from their own.
 
-A driver's threads do not exist in the child, and locks that they held at the fork stay locked. So any call may block
-forever, even the release of an object. A child refuses to use what it inherited
-(`check_fork`), and never releases it: owners of OpenCL objects are registered by
-`keep_in_forked_children` and live until the child ends.
+A driver's threads do not exist in the child, and locks that these threads held at the fork stay locked. So any call may
+block forever, even the release of an object. `check_fork` raises in a child. `keep_in_forked_children` registers owners
+of OpenCL objects, which then live until the child ends.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _owners: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class _Process:
-    """started: OpenCL was called in this process or before a fork. is_child: it was called before a fork."""
+    """started: OpenCL was called in this process or before a fork. is_child: OpenCL was called before a fork."""
 
     __slots__ = ("is_child", "started")
 

@@ -202,8 +202,8 @@ def with_probed_features(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
 
     GPUs: unlisted half arithmetic; with a PTX compiler, matrix units, byte dot products and wgmma (Hopper) by inline
     PTX; with sub-groups, reductions and block loads; with slow sub-buffers, arguments by address. llvmpipe: whether fma
-    links. CPUs: byte dot products. PoCL is known to support these and is not probed, since a build costs each process
-    0.25 s.
+    can be linked. CPUs: byte dot products. PoCL supports byte dot products and is not probed, since a build costs each
+    process 0.25 s.
     """
     if info.family == "pocl" and info.is_cpu:
         return replace(info, quirks=(*info.quirks, *(q for q in _cpu_probes(info) if q not in info.quirks)))

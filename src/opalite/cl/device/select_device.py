@@ -55,8 +55,8 @@ def platform_slug(platform: str) -> str:
 def stable_ids(candidates: Sequence[DeviceEntry]) -> list[str]:
     """An id such as 'nvidia:gpu:0' for each candidate, in order.
 
-    Devices of one platform and kind are numbered by PCI address, then name, then the driver's order. So reordering the
-    drivers changes no id.
+    Devices of one platform and kind are numbered by PCI address, then name, then the driver's order. The order of the
+    drivers does not affect ids.
     """
     order = sorted(range(len(candidates)), key=lambda i: (candidates[i].location, candidates[i].info.name, i))
     counts: dict[str, int] = {}

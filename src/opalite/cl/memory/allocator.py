@@ -73,7 +73,7 @@ class Allocator:
     def image(self, width: int, height: int, dtype: DType) -> cl.Image:
         """A read-write image2d of RGBA texels with channels of `dtype`, FLOAT32 or FLOAT16.
 
-        Raises DeviceError if it exceeds the device's image limits, DeviceMemoryError if the device is full.
+        Raises DeviceError if the image exceeds the device's limits, DeviceMemoryError if the device is full.
         """
         if not self.info.fits_image(width, height):
             raise DeviceError(
@@ -119,7 +119,7 @@ class Allocator:
 class Arena:
     """Memory for regions (offset, nbytes) of one address space, as a memory plan places them; regions may overlap.
 
-    One buffer if the device allows its size; otherwise several, split at offsets that no region contains.
+    One buffer if the device allows a buffer of that size; otherwise several, split where no region is cut.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 With NVIDIA's driver (580.159) a launch on overlapping sub-buffers takes 15 µs, on whole buffers 5. Whole buffers take
 up to twice the memory of an arena and allow no aliasing. That driver accepts any device address as SVM pointer, as fast
-as a buffer; a kernel reads the base addresses of buffers. OpenCL does not guarantee this, so it is probed, and
-used only where sub-buffers are slow.
+as a buffer; a kernel reads the base addresses of buffers. OpenCL does not guarantee that device addresses are accepted,
+so a probe tests them, on devices with slow sub-buffers only.
 """
 
 from __future__ import annotations

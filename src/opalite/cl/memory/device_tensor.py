@@ -37,7 +37,7 @@ class DeviceTensor:
 
     @classmethod
     def view_of(cls, rt: Runtime, staging: StagingBuffer, shape: Sequence[int], dtype: np.dtype[Any]) -> DeviceTensor:
-        """A tensor over an existing StagingBuffer, valid until that is reused."""
+        """A tensor over an existing StagingBuffer, valid until the StagingBuffer is reused."""
         tensor = cls.__new__(cls)
         tensor.rt, tensor.shape, tensor.dtype, tensor.staging = rt, tuple(shape), dtype, staging
         return tensor
@@ -95,7 +95,7 @@ class DeviceTensor:
 
 
 def wrap_handle(rt: Runtime, handle: int, nbytes: int) -> cl.Buffer:
-    """Wrap the cl_mem `handle` as a buffer. Raises DeviceError if it is smaller or belongs to another context."""
+    """Wrap the cl_mem `handle` as a buffer. Raises DeviceError if the buffer is too small or of another context."""
     with cl_errors(f"Looking at the memory object {handle:#x}", rt.info.name):
         buffer = cl.Buffer.from_int_ptr(handle, True)
         if buffer.context != rt.context:

@@ -33,7 +33,7 @@ class GrowableDeviceTensor:
         length: int = 0,
         stored: np.dtype[Any] | None = None,
     ) -> None:
-        """shape: its size along `axis` is ignored. Raises DeviceMemoryError if the device is full."""
+        """shape: the size along `axis` is ignored. Raises DeviceMemoryError if the device is full."""
         self.rt, self.dtype, self.axis, self.capacity, self.length = rt, dtype, axis, capacity, length
         self.stored, self.owns_memory = dtype if stored is None else stored, True
         self._sizes = tuple(shape)
@@ -95,7 +95,7 @@ class GrowableDeviceTensor:
         self.stored, self.tensor = stored, made.tensor
 
     def reuse_as(self, shape: Sequence[int], dtype: np.dtype[Any], axis: int, capacity: int) -> bool:
-        """Reuse the memory for an empty tensor of that kind; returns whether it fits and is owned."""
+        """Empty the tensor for reuse if it owns its memory and has these properties; returns whether it does."""
         sizes = (*shape[:axis], *shape[axis + 1 :])
         own = (*self._sizes[: self.axis], *self._sizes[self.axis + 1 :])
         fits = self.owns_memory and (own, self.dtype, self.axis, self.capacity) == (sizes, dtype, axis, capacity)
@@ -109,7 +109,7 @@ class GrowableDeviceTensor:
         self._fill(source, first)
 
     def _fill(self, source: GrowableDeviceTensor, first: int = 0) -> None:
-        """Copy the positions of `source` from `first`: by the host if it shares both memories, else on the queue."""
+        """Copy the positions of `source` from `first`: by the host if both are host-accessible, else on the queue."""
         valid = (slice(None),) * self.axis + (slice(first, self.length),)
         views = [t.staging.shared(self.stored, t.shape) for t in (self.tensor, source.tensor)]
         if views[0] is not None and views[1] is not None:

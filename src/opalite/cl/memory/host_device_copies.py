@@ -38,7 +38,7 @@ class Transfers:
         wait: bool = True,
         queue: cl.CommandQueue | None = None,
     ) -> cl.Event | None:
-        """Copy `array` into `buffer` at `offset`. Without `wait`, keep the event, and the array, until it is done."""
+        """Copy `array` into `buffer` at `offset`. Without `wait`, keep event and array until the copy is done."""
         self.counters.transfers += 1
         if array.nbytes == 0:
             return None

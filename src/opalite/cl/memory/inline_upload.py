@@ -2,7 +2,7 @@
 
 With NVIDIA's driver (580.159) every clEnqueueWriteBuffer and clEnqueueReadBuffer blocks the host until the queue is
 empty, 9 and 13 µs on an H200, even from pinned memory and without blocking flag. So the device idles and the host
-cannot enqueue runs ahead. A further launch takes 3.3 µs, and its argument has up to 4 KB.
+cannot enqueue runs ahead. The kernel's launch takes 3.3 µs, and its argument has up to 4 KB.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class InlineUpload:
         self._known: dict[int, tuple[Any, int]] = {}  # addresses by id of the buffer, which is kept alive
 
     def accepts(self, nbytes: int) -> bool:
-        """Return whether a copy of `nbytes` is faster this way than by a buffer write."""
+        """Return whether a copy of `nbytes` is faster inline than by a buffer write."""
         return bool(nbytes <= _MAX_LAUNCHES * self._capacity)
 
     def add_host(self, target: cl.Buffer | BufferSlice, data: Array, offset: int = 0) -> None:

@@ -43,7 +43,7 @@ class WeightStore:
         self.hits = 0
 
     def find(self, array: Array | LazyArray) -> SharedWeight | None:
-        """The device memory with the contents of lazy `array`, by its known digest; None if there is none."""
+        """The device memory with the contents of lazy `array`, by its digest; None if digest or memory is missing."""
         digest = array.contents.digest if isinstance(array, LazyArray) else ""
         with self._lock:
             return (self._held.get((digest, False)) or self._held.get((digest, True))) if digest else None

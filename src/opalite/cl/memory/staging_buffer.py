@@ -20,8 +20,8 @@ Array = np.ndarray[Any, Any]
 class StagingBuffer:
     """A device buffer of `nbytes` to which arrays are written and from which they are read.
 
-    buffer: the cl.Buffer, as kernel argument. device_address: of the buffer in kernels, once somebody has asked. The
-    caller ensures that no enqueued launch uses it during a transfer.
+    buffer: the cl.Buffer, as kernel argument. device_address: of the buffer in kernels, once queried. The caller
+    ensures that no enqueued launch uses the buffer during a transfer.
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class StagingBuffer:
         return self._host[:nbytes].view(dtype).reshape(tuple(shape))
 
     def read(self, array: Array, queue: cl.CommandQueue | None = None) -> Any:
-        """Fill the C-contiguous `array`. The caller keeps the result until the queue has finished."""
+        """Copy the buffer to C-contiguous `array`. The caller keeps the returned event until the queue has finished."""
         if array.size == 0:
             return None
         if self._maps:

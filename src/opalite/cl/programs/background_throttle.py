@@ -118,27 +118,27 @@ def yield_interpreter(since: float) -> float:
 
 
 def short_switch_interval() -> AbstractContextManager[None]:
-    """Inside, a thread that waits for the GIL gets it after SWITCH_INTERVAL_S. Uncontended threads lose nothing.
+    """Context in which a thread that waits for the GIL gets it after SWITCH_INTERVAL_S; no cost without contention.
 
-    The switch interval is process-wide. A shorter one stays, as does one that other code sets meanwhile.
+    The switch interval is process-wide. A shorter interval stays, as does an interval that other code sets meanwhile.
     """
     return _interval
 
 
 @contextmanager
 def background_planning() -> Iterator[None]:
-    """Inside, a thread imports or plans: short switch interval, contended cores, no automatic garbage collection."""
+    """Context of import or planning: short switch interval, contended cores, no automatic garbage collection."""
     with _interval, _work, _collector:
         yield
 
 
 def background_build() -> AbstractContextManager[None]:
-    """Inside, other processes compile for this one: cores count as contended."""
+    """Context in which worker processes compile: cores count as contended."""
     return _work
 
 
 def report_contention() -> None:
-    """Record that several threads want cores: one waited for another's run, or worked during it."""
+    """Record that several threads want cores: a thread waited for another thread's run, or worked during that run."""
     global _contended_until
     _contended_until = time.perf_counter() + CONTENTION_S
 

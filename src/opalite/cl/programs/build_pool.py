@@ -1,8 +1,8 @@
 """BuildPool: compiles programs in worker processes, for drivers that compile one program at a time in a process (PoCL).
 
 Builds never raise here. The caller compiles every program that the workers do not deliver: a worker may fail to start,
-be killed or hang, and a program may not compile. Programs that crash the compiler are reported apart, because they
-would crash the caller too.
+be killed or hang, and a program may not compile. Programs that crash the compiler are reported separately, because such
+programs would crash the caller too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Lane:
 class BuildPool:
     """Processes that build for the device at `index` ('platform:device') with `version`, one build at a time each.
 
-    They start at the first `start` or `build`. They end after IDLE_S without work, at `close`, or with this process.
+    Processes start at the first `start` or `build`. They end after IDLE_S without work, at `close` or with the parent.
     """
 
     def __init__(self, index: str, version: str) -> None:
@@ -62,7 +62,7 @@ class BuildPool:
 
     @contextmanager
     def expedite_builds(self) -> Iterator[None]:
-        """Inside, a caller waits for background builds: workers run at normal priority, until their build ends.
+        """Context in which a caller waits for background builds: workers run at normal priority until their build ends.
 
         A starved worker whose priority cannot be raised is replaced by a new one, which builds its program again.
         """
@@ -199,7 +199,7 @@ class BuildPool:
         return made
 
     def _clean_up(self) -> None:
-        """Forget workers that have ended, and all if their folder was removed: they cannot change it."""
+        """Forget ended workers, and all if their folder was removed: a running worker cannot change its folder."""
         is_gone = self._folder and not os.path.isdir(self._folder) and not any(w.lane for w in self._workers)
         for worker in [w for w in self._workers if not w.lane and (is_gone or not w.is_alive)]:
             worker.stop()
@@ -247,7 +247,7 @@ class _Scheduler:
             self._assign_next(worker)
 
     def _raise_priority(self) -> None:
-        """Raise workers to normal priority; replace starved ones that cannot be raised."""
+        """Raise workers to normal priority; replace starved workers whose priority cannot be raised."""
         for worker in [w for w in self._open if not w.set_niceness(0) and w.is_starved]:
             if worker.task is not None:
                 self.unstarted.appendleft(worker.task)

@@ -88,7 +88,7 @@ def link(device: CtypesDevice, options: str, text: str) -> bytes:
 
 
 def _read(count: int, seconds: float | None = None) -> bytes | None:
-    """Read `count` bytes of standard input; None at its end or after `seconds` without input."""
+    """Read `count` bytes of standard input; None at the end of input or after `seconds` without input."""
     found = bytearray()
     while len(found) < count:
         if not select.select([0], [], [], seconds)[0]:

@@ -86,7 +86,7 @@ class SourceCompiler:
             raise BuildError(f"{name or 'a program'} is for NVIDIA's Hopper, not for {self._info.name}: {e}") from e
 
     def full_options(self, options: str) -> str:
-        """`options` with those of the device; without warnings, which PoCL prints, below OPALITE_DEBUG=4."""
+        """`options` and the device's options. Below OPALITE_DEBUG=4 warnings, which PoCL prints, are disabled."""
         quiet = "" if knobs.get("OPALITE_DEBUG") >= 4 else "-w"
         return " ".join(part for part in (options, self._info.build_options, quiet) if part)
 

@@ -2,7 +2,8 @@
 
 With NVIDIA's driver a faulting kernel kills every context and queue of its process, and clCreateContext fails from then
 on (-9999, measured on an H200). The trial process also compiles the kernel, during which the driver would block this
-process's launches for seconds. The driver caches the compiled kernel, so it then loads here in milliseconds.
+process's launches for seconds. The driver caches the compiled kernel, so that this process then loads the kernel in
+milliseconds.
 """
 
 from __future__ import annotations
@@ -68,11 +69,11 @@ class KernelTrials:
     """Results of trials on one device, in this process and in earlier ones with the same cache. Thread-safe."""
 
     def __init__(self, index: str, info: DeviceInfo, fingerprint: str, store: BinaryStore | None) -> None:
-        """index: of the device, 'platform:device'. fingerprint: identifies device and driver."""
+        """index: the device as 'platform:device'. fingerprint: identifies device and driver."""
         self._index, self._info, self._fingerprint, self._store = index, info, fingerprint, store
 
     def fault(self, trial: Trial) -> str:
-        """Reason not to launch the kernel in this process, from a trial now or earlier; '' if it passed."""
+        """Reason not to launch the kernel in this process, from a trial now or earlier; '' if the trial passed."""
         key = self._key(trial.program)
         if key not in _known and self._store is not None and (stored := self._store.get(key)) is not None:
             _known[key] = "" if stored == _PASSED else stored.decode(errors="replace")

@@ -44,7 +44,7 @@ class CoreShare:
         self._last: tuple[float, float] | None = None
 
     def since_last(self) -> float | None:
-        """Core share (0 to 1) since the last call; None at the first call, within 50 ms, and without such a clock."""
+        """Core share (0 to 1) since the last call; None at the first call, within 50 ms, or without a process clock."""
         try:
             now = time.monotonic(), time.clock_gettime(self._clock)
         except OSError:

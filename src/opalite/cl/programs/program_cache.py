@@ -62,7 +62,7 @@ class ProgramCache:
     ) -> None:
         """fingerprint: identifies device and driver. store: None keeps programs in memory only.
 
-        index: of the device, 'platform:device'; without it no worker process builds.
+        index: the device as 'platform:device'; without index no worker process builds.
         """
         self._context = context
         self._device = device
@@ -164,7 +164,7 @@ class ProgramCache:
         return [spec for key, spec in distinct.items() if key not in made and not self._is_stored(key)]
 
     def expedite_builds(self) -> AbstractContextManager[None]:
-        """Inside, a caller waits for background builds or linking: they run at normal priority."""
+        """Context in which a caller waits for background builds or linking: both run at normal priority."""
         return nullcontext() if self._pool is None else self._pool.expedite_builds()
 
     @property
@@ -177,8 +177,8 @@ class ProgramCache:
     ) -> None:
         """Compile missing programs at low priority, in workers if there are any, until `stop()` is true.
 
-        urgent: the session is slow without these programs. They get an equal share of a busy core (a quarter if
-        `is_serving`), otherwise a thirtieth. Programs that fail are left to `get`, which raises the error.
+        urgent: the session is slow without these programs. Urgent builds get an equal share of a busy core (a quarter
+        if `is_serving`), other builds a thirtieth. Programs that fail are left to `get`, which raises the error.
         """
         missing = self.missing(specs)
         if self._pool is not None and missing:
@@ -195,7 +195,7 @@ class ProgramCache:
                 self.get(*spec, counts)
 
     def prestart_background_workers(self, may_link: bool) -> None:
-        """Start workers for urgent background builds, and one more if a program `may_link` at the same time."""
+        """Start workers for urgent background builds. may_link: one more worker, for linking at the same time."""
         if self._pool is not None:
             count = self._background.limit + (may_link and not self._has_linked)
             self._pool.start(self._background, count, self._niceness(is_urgent=True))
@@ -325,7 +325,7 @@ class ProgramCache:
     ) -> Iterator[Part]:
         """Let workers build `missing`; yields each program when it is built.
 
-        A program that crashes the compiler is built without optimization; `_crashes` has those that crash it then, too.
+        A program that crashes the compiler is built without optimization; a second crash is recorded in `_crashes`.
         """
         assert self._pool is not None
         crashed: dict[int, str] = {}

@@ -23,8 +23,8 @@ _EXTERNAL_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHU
 class WorkerProcess:
     """A worker process of a BuildPool.
 
-    lane: name of the lane whose build it serves, '' while it is idle. ready: it has opened its device. task: number of
-    the program that it builds. deadline: time.monotonic() at which it counts as hanging.
+    lane: name of the lane whose build the worker serves, '' while idle. ready: the device is open. task: number of the
+    program in the build. deadline: time.monotonic() after which the worker counts as hanging.
     """
 
     def __init__(self, command: list[str], folder: str) -> None:

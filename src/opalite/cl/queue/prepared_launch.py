@@ -75,7 +75,7 @@ class PreparedLaunch:
             self.set_arg(i, arg)
 
     def set_arg(self, index: int, arg: KernelArg) -> None:
-        """Set argument `index`, unless another thread enqueues the launch at that time."""
+        """Set argument `index`. No other thread may enqueue the launch meanwhile."""
         is_local = isinstance(arg, LocalBytes)
         if isinstance(arg, BufferSlice):
             self._set_pointer(index, arg)
@@ -143,7 +143,7 @@ class PreparedLaunch:
     def fit_group(self, device: cl.Device) -> None:
         """Divide the work-group size until the kernel's registers and local memory suffice.
 
-        Divides the outer axes first: neighbours along the first axis share their reads.
+        The outer axes are divided first: adjacent work-items along the first axis share reads.
         """
         if self.group is None or math.prod(self.group) <= 64:
             return

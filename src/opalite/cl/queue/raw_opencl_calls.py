@@ -65,8 +65,8 @@ def query_device(device: cl.Device, name: int, kind: Any) -> int:
 def find_enqueue(*, holds_gil: bool = False) -> Callable[..., int] | None:
     """The loader's clEnqueueNDRangeKernel; None if the loader cannot be opened.
 
-    holds_gil: the call keeps the GIL, which another thread could otherwise hold for milliseconds; for drivers that only
-    queue the launch.
+    holds_gil: the call keeps the GIL, since another thread could otherwise take it for milliseconds; only for drivers
+    whose call returns at once.
     """
     loader = find_loader()
     if loader is None or not holds_gil:

@@ -132,7 +132,7 @@ def run_host(op_type: str, domain: str, opset: int, proto: bytes, inputs: Sequen
 
 @lru_cache(maxsize=256)
 def _find_step(op_type: str, domain: str, opset: int, proto: bytes) -> Step:
-    """Return the NumPy step of the node, or its reference implementation."""
+    """Return Opalite's NumPy implementation of the node, else that of onnx's ReferenceEvaluator."""
     return find_native(op_type, domain, proto) or _reference(op_type, domain, opset, proto)
 
 

@@ -285,7 +285,7 @@ def quantised(ctx: NodeContext, new: Value, steps: tuple[Value, Value] | None) -
 
 
 def scaled(ctx: NodeContext, x: Value, steps: tuple[Value, Value] | None) -> Value:
-    """Multiply queries or results [B,H,S,D] by the scales of the keys or values."""
+    """Multiply `x` by the scales in `steps`: queries by those of the keys, or results by those of the values."""
     return x if steps is None else ctx.elementwise(lambda a, s: a * s.cast(a.dtype), x, steps[1])
 
 

@@ -85,7 +85,7 @@ def bias_dropout(ctx: NodeContext) -> Value:
 
 @onnx_op("GemmaRotaryEmbedding", domain=MS)
 def gemma_rotary_embedding(ctx: NodeContext) -> Result:
-    """Import GemmaRotaryEmbedding: x cos(emb) + rotated x sin(emb) of queries and keys [B,H,S,D]; emb is [B,S,D]."""
+    """Import GemmaRotaryEmbedding: x * cos(emb) + x_rot * sin(emb), x: queries and keys [B,H,S,D]; emb [B,S,D]."""
     angle = ctx.unsqueeze(ctx.input(0), (1,))
 
     def turned(e: Sym, x: Sym, y: Sym) -> Sym:

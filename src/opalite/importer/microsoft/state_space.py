@@ -129,7 +129,7 @@ def _gates(ctx: NodeContext, gates: Value, x: Value) -> Value:
 
 @onnx_op("BranchwiseRMSNorm", domain=MS)
 def branchwise_rms_norm(ctx: NodeContext) -> Value:
-    """Import BranchwiseRMSNorm: RMS normalisation of each stream, in float32."""
+    """Import BranchwiseRMSNorm: RMS normalisation of each stream of the hidden states, in float32."""
     x, scale = ctx.input(0), ctx.get(1)
     wide = _streams(ctx, x)
     if scale is not None:

@@ -207,7 +207,7 @@ def _infer(
 
 
 def _tensor_type(proto: Any, symbols: Mapping[str, Any]) -> TensorType | None:
-    """Return the TensorType of a TypeProto with known shape (names in `symbols` count as known), else None."""
+    """Return the TensorType of a TypeProto whose dimensions are all numbers or names in `symbols`, else None."""
     if proto is None or proto.WhichOneof("value") != "tensor_type" or not proto.tensor_type.elem_type:
         return None
     info = decode_type(proto)

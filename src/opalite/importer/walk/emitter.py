@@ -101,9 +101,9 @@ class Emitter:
         )
 
     def elementwise(self, fn: Callable[..., Sym], *values: Value | None, shape: tuple[int, ...] | None = None) -> Value:
-        """Trace `fn` over Syms of the values' dtypes (None for an absent value) and emit it as one Elementwise.
+        """Trace `fn` with one Sym for each value (None for an absent one); emit the expression as one Elementwise.
 
-        Numbers in `fn` that depend on sizes become one-element operands.
+        Numbers in the expression that depend on sizes become one-element operands.
         """
         present = [v for v in values if v is not None]
         if len(present) < len(values):

@@ -16,7 +16,7 @@ from .node_context import NodeContext, onnx_op
 
 
 def internal_node(op_type: str, name: str, inputs: tuple[str, ...], output: str, attrs: Mapping[str, Any]) -> NodeDef:
-    """Make a NodeDef of domain 'opalite' with one output; `name` is that of the ONNX node it replaces."""
+    """Make a NodeDef of domain 'opalite' with one output. name: name of the ONNX node that the NodeDef replaces."""
     attributes = {k: Attr(0, v) for k, v in attrs.items()}
     return NodeDef(op_type, DOMAIN, 1, name, inputs, (output,), attributes, used=(True,))
 

@@ -63,7 +63,7 @@ def shapes_depend_on(body: GraphDef, names: Iterable[str]) -> bool:
 
 
 def distance_power(body: GraphDef) -> int | None:
-    """Return the power of the summed differences if the body of a Scan computes distances, else None.
+    """Return the power p (1 or 2) if the body of a Scan sums |state - row|^p (distances), else None.
 
     The body has one state and one scanned input: state' = state; out = sum over axis 1 of |state - row| or (state -
     row)^2.

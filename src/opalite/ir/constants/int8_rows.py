@@ -22,7 +22,7 @@ CACHES = ("model", "int8")
 
 
 def refuse_row(size: int) -> str:
-    """The reason why rows of `size` floats cannot be int8 rows; '' if they can."""
+    """The reason why rows of `size` floats cannot be stored as int8 rows; '' if such rows can."""
     return "" if size and size % TAIL == 0 else f"rows of {size} numbers are no multiple of {TAIL}"
 
 

@@ -177,9 +177,9 @@ def load(storage: DType, dtype: DType, width: int, pointer: str, index: str, *, 
 
 
 def store(storage: DType, dtype: DType, width: int, pointer: str, index: str, value: str) -> str:
-    """Statement that stores `value`, of the compute type of `dtype`, at element `index` on.
+    """Statement that stores the `width` lanes of `value`, of the compute type of `dtype`, from element `index` on.
 
-    bfloat16 calls `bf16_bits_<type>`, which helpers.py has.
+    For bfloat16 the statement calls `bf16_bits_<type>` of helpers.py.
     """
     held = compute_type(dtype, width)
     stored = compute_type(storage, width)

@@ -164,7 +164,7 @@ _VEC = 4
 
 
 def join_copies(node: Node, inputs: Sequence[Value], copies: Sequence[Copy]) -> list[Launch] | None:
-    """Launches of up to MAX_INPUTS inputs each, or None if an input is not one contiguous run per line of y.
+    """Launches of up to MAX_INPUTS inputs each; None unless each input is contiguous within every line of y.
 
     node: a Concat. copies: one per input, as in ConcatCopy.
     """

@@ -159,7 +159,7 @@ class _Source:
         self.args[param.split()[-1].lstrip("*")] = arg
 
     def _row(self) -> list[str]:
-        """Statements that compute a row's coordinates c and the offset o of each operand's line."""
+        """Statements that compute the coordinates c of a row of y and the offset o of that row in each operand."""
         lines = ["int rest = row;"]
         offsets: dict[int, list[str]] = {k: [] for k in self.tensors}
         for axis in reversed(range(len(self.walk.extents) - 1)):

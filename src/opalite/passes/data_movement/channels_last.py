@@ -197,7 +197,7 @@ def _is_by_channel(node: Node, inside: dict[Value, Node]) -> bool:
 
 
 def _is_of_channels(v: Value, rank: int) -> bool:
-    """Whether `v` has one element, or one for each channel of tensors of `rank` axes."""
+    """Whether `v` has one element, or one element per channel when broadcast to `rank` axes."""
     if always_equal(math.prod(v.shape), 1):
         return True
     others = (n for i, n in enumerate(v.shape) if i != len(v.shape) - rank + 1)

@@ -74,7 +74,7 @@ class Variant:
     """One compiled content for one device: for one set of input shapes, or for all that satisfy its guards.
 
     binaries: program binaries by number of the source, for the device and driver of `fingerprint`. graph: the recorded
-    graph. A variant of a file is decoded on first use.
+    graph. A variant in a file is decoded on first use.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Variant:
         return f", for which {guards[0].text} does not hold{node}"
 
     def sizes_for(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
-        """The open sizes for inputs of `shapes`, () for a program; None if the variant does not serve them."""
+        """The open sizes for inputs of `shapes`, () for a program; None if the variant does not serve these shapes."""
         sizes = self.needs.sizes_of(shapes)
         if sizes is None or self.needs.sizes is None:
             return sizes
@@ -131,7 +131,7 @@ class Variant:
 
     @property
     def program(self) -> Program:
-        """The program; of a template the one for the sizes of tracing."""
+        """The program; for a template, the program for the sizes of tracing."""
         content = self.content
         if not isinstance(content, Template):
             return self.stored
@@ -141,7 +141,7 @@ class Variant:
 
 
 def programs_of(content: Content) -> tuple[Program, ...]:
-    """The stored programs: one, or all of a flow."""
+    """The stored programs: a single program, or all programs of a flow."""
     if isinstance(content, Flow):
         return content.programs
     return (content.program if isinstance(content, Template) else content,)
@@ -170,7 +170,7 @@ class Bundle:
     digest: str = ""
 
     def find(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Variant:
-        """The variant for `device` and input `shapes`; BundleError lists the existing ones."""
+        """The variant for `device` and input `shapes`; BundleError lists the existing variants."""
         return self.find_at(device, shapes)[0]
 
     def find_at(

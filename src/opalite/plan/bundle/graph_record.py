@@ -1,7 +1,7 @@
 """GraphRecord: the placed graph behind a Program, as plain data.
 
-A bundle holds it beside the Program, so that a reader that does not trust the bundle can emit the Program again
-(reemit_program.py). Small constants are recorded by contents; weights are recorded in their packed forms.
+A bundle stores the record together with the Program, so that a reader that does not trust the bundle can emit the
+Program again (reemit_program.py). Small constants are recorded by contents; weights are recorded in their packed forms.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def read_trace(record: TraceRecord) -> Trace:
 def record_graph(emitted: Emitter, content: Program | Template) -> tuple[TraceRecord | None, GraphRecord]:
     """(record of the trace, record of the emitted graph); `content` is the program with the model's own ports.
 
-    The trace is to be read first.
+    Read the trace before the graph.
     """
     graph = emitted.graph
     numbers = {v: i for i, v in enumerate(graph.values())}

@@ -81,7 +81,7 @@ class Encoder:
 
 
 def _class(name: str) -> type[Any] | None:
-    """The dataclass of that name. View is looked up lazily: it belongs to operators, which few programs need."""
+    """The dataclass `name`. View is imported on use: View is part of `ops`, which few programs need."""
     if name == "View":
         from ...ops.strided_view import View
 
@@ -90,7 +90,7 @@ def _class(name: str) -> type[Any] | None:
 
 
 def _is_a(x: Any, module: str, name: str) -> bool:
-    """Whether `x` is of a class of operators or expressions, not imported for this: few programs contain any."""
+    """Whether `x` is an instance of class `name` of `module`, without an import: few programs need these modules."""
     return module in sys.modules and isinstance(x, getattr(sys.modules[module], name))
 
 
@@ -108,7 +108,7 @@ def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any] | LazyArray], trace:
 def encode_graphs(
     graphs: Sequence[tuple[g.TraceRecord | None, g.GraphRecord]], flow: f.Flow | None = None
 ) -> tuple[Any, list[Any]]:
-    """Recorded graphs as JSON-ready data, and the arrays that it numbers. flow: the flow of their programs."""
+    """Recorded graphs as JSON-ready data, and the arrays to which the data refers. flow: of the graphs' programs."""
     encoder = Encoder()
     encoded = [{"trace": encoder.encode(trace), "graph": encoder.encode(record)} for trace, record in graphs]
     steps = None if flow is None else encoder.encode(dataclasses.replace(flow, programs=()))

@@ -91,7 +91,7 @@ class _Reader:
         )
 
     def _graph(self, raw: Mapping[str, Any], picked: Collection[str]) -> GraphText:
-        """The recorded graph; its bytes must match its key, since checksums of an untrusted file prove nothing."""
+        """The recorded graph; its bytes must match its content key: checksums of an untrusted file prove nothing."""
         text = self._checked(raw["key"])
         if content_key(text) != raw["key"]:
             raise _damaged(self.where)

@@ -64,7 +64,7 @@ class Rebuilt:
 
 
 def rebuild(trace: Trace | None, record: GraphRecord, device: DeviceInfo) -> Rebuilt:
-    """Emit `record` for `device`. BundleError names the place of a fault.
+    """Emit `record` for `device`. BundleError states the fault.
 
     trace: of the numbers in `record`, from `read_trace`.
     """
@@ -178,7 +178,7 @@ def _setting(record: NodeRecord) -> LaunchConfig:
 
 
 def _check_node(node: Node, setting: LaunchConfig | None, device: DeviceInfo) -> list[Array | LazyArray]:
-    """Raise ValueError or OpaliteError unless this version may compute the node so; the arrays checked by contents."""
+    """The arrays checked by contents; ValueError or OpaliteError if this version would refuse the recorded node."""
     _need(not node.op.in_place, "it writes to reserved memory, which bundles do not have")
     _check_epilogue(node)
     places = [v.type.place.target for v in (*node.inputs, *node.outputs) if v is not None and not v.is_const]
@@ -214,7 +214,7 @@ def _check_node(node: Node, setting: LaunchConfig | None, device: DeviceInfo) ->
 
 
 def _check_epilogue(node: Node) -> None:
-    """Check an epilogue: its operands are those that its expression names, and broadcast to the result."""
+    """Check that an epilogue has the operands which its expression names, and that they broadcast to the result."""
     expr = node.epilogue
     if expr is None:
         return
@@ -268,7 +268,7 @@ def _is_among(value: Any, values: Sequence[Any]) -> bool:
 
 
 def _is_open(node: Node) -> bool:
-    """Whether the node has symbolic sizes: then emission picks legal parameters."""
+    """Whether the node has symbolic sizes, for which emission replaces illegal parameters."""
     return any(is_symbolic_int(d) for v in (*node.inputs, *node.outputs) if v is not None for d in v.shape)
 
 

@@ -34,10 +34,10 @@ def save_bundle(
     apart: WeightFiles | None = None,
     each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map,
 ) -> None:
-    """Write atomically: readers see the old file or the whole new one. Fills in the programs' `weight_keys`.
+    """Write atomically: readers see the old file or the complete new file. Fills in the programs' `weight_keys`.
 
-    apart: the folder of large weights, which the reader needs too. each: maps digests and file writes, perhaps in
-    parallel.
+    apart: the folder of large weights, which the reader needs too. each: `map`, or a parallel substitute, for digests
+    and file writes.
     """
     target = Path(path)
     tensors: dict[str, Array] = {}

@@ -39,7 +39,7 @@ def lower_bound(requests: Sequence[Request], align: int = 1) -> int:
 
 
 def _events(requests: Sequence[Request]) -> list[tuple[Sequence[int], Sequence[int]]]:
-    """Ids of the requests that begin, and of those that have ended, at each step with any, in order."""
+    """Ids of requests that begin, and of requests that have ended, at each step with at least one, in order."""
     begins, ends = dict[int, list[int]](), dict[int, list[int]]()
     for r in requests:
         begins.setdefault(r.first, []).append(r.id)
@@ -224,8 +224,8 @@ def plan_pool(requests: Sequence[Request], sizes: Mapping[int, int]) -> Plan:
 class Replacer:
     """Places requests of known lifetimes again for other sizes; overlaps are computed once.
 
-    order: ids of the requests by their offsets in a plan for some sizes. Placed in that order none gets a higher offset
-    than there, so that for those sizes the arena is no larger.
+    order: ids of the requests by their offsets in a plan for some sizes. Placed in that order, no request gets a higher
+    offset than in that plan, so that for those sizes the arena is no larger.
     """
 
     WELL = 1.05  # times the lower bound; larger plans are also tried by size
@@ -288,7 +288,7 @@ def plan_memory(requests: Sequence[Request], align: int, strategy: str = "best")
 
 
 def verify_plan(requests: Sequence[Request], plan: Plan, align: int) -> None:
-    """AssertionError if two values alive at one time overlap, exceed the arena, or are misaligned."""
+    """AssertionError if values alive at the same time overlap, or a value exceeds the arena or is misaligned."""
     active: list[tuple[int, int, int]] = []  # first byte, end and id of what is alive, sorted; none overlaps
     ends: list[tuple[int, tuple[int, int, int]]] = []  # last step of each, a heap
     for r in sorted(requests, key=lambda r: r.first):

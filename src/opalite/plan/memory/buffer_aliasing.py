@@ -220,7 +220,7 @@ class _Finder:
         return dict(sorted(copied.items()))
 
     def _run(self, node: Node, order: Sequence[int], at: int) -> list[int]:
-        """The inputs in `order` from `at` on that together fill one root's memory; none if they do not."""
+        """The inputs in `order`, from `at` on, that together fill one root's memory; empty if no such inputs exist."""
         root, end = self.nesting.find(node.input(order[at])).root, 0
         for k in range(at, len(order)):
             v = node.input(order[k])
@@ -257,7 +257,7 @@ class _Finder:
         return {}
 
     def _nest(self, spots: Mapping[Value, AliasedSlice], holder: Value) -> bool:
-        """Put roots into the memory of `holder`; False, without a change, if too much would be alive at once."""
+        """Alias roots to the memory of `holder`; False, without a change, if peak memory would grow too much."""
         lives = [self._lives[v] for v in (*spots, holder)]
         joint = min(first for first, _ in lives), max(last for _, last in lives)
         change = np.zeros(joint[1] - joint[0] + 2, np.int64)

@@ -49,8 +49,8 @@ LINGERS, LINGERING_BYTES = 3, 1 << 16
 def linger(lifetimes: Sequence[Lifetime]) -> None:
     """Extend the lifetimes of small values, except for open sizes.
 
-    A linked launch that overwrites memory read by an earlier one waits for it: the rotation of a decoder's keys would
-    wait for that of its queries.
+    A linked launch that overwrites memory waits for earlier launches that read this memory: the rotation of a decoder's
+    keys would wait for the rotation of the queries.
     """
     for m in lifetimes:
         is_small = not is_symbolic(m.nbytes) and m.nbytes <= LINGERING_BYTES

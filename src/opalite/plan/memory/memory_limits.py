@@ -1,4 +1,4 @@
-"""Tensors larger than the memory there is, said before anything is built."""
+"""Error for tensors larger than the device's memory, raised before programs are built."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_sizes(graph: Graph, device: DeviceInfo) -> None:
 
 
 def size_text(nbytes: int) -> str:
-    """A size for people: '512 bytes', '4.0 TiB'."""
+    """A size as readable text: '512 bytes', '4.0 TiB'."""
     value, unit = float(nbytes), 0
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1

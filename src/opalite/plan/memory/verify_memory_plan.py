@@ -1,4 +1,4 @@
-"""Memory verifier: tracks memory contents node by node and checks that each value read is still there.
+"""Memory verifier: tracks memory contents node by node and checks that each value read is still intact.
 
 It uses neither lifetimes, strategies nor aliasing decisions, only the bytes that each launch reads and writes. It finds
 values overwritten before their last use, misplaced aliases, and launches that overwrite their own inputs.
@@ -216,7 +216,7 @@ class _Follower:
 
 
 def _check_apart(node: Node, made: Sequence[tuple[int, int, int]], taken: Sequence[tuple[int, int, int]]) -> None:
-    """AssertionError if what a node writes overlaps what else it writes or reads."""
+    """AssertionError if memory that a node writes overlaps other memory that the node writes or reads."""
     written = read = (0, 0)  # the stretches of the memory that end last so far
     memory = None
     for place, start, end, writes in sorted([*((*p, True) for p in made), *((*p, False) for p in taken)]):
@@ -241,11 +241,11 @@ def verify_contents(
     slots: Sequence[Slot],
     number: Callable[[int], int] = hint_of,
 ) -> None:
-    """AssertionError if a node of a placed graph reads memory that does not hold what it should read.
+    """AssertionError if a node of a placed graph reads memory that does not contain the node's input.
 
-    launches: those that each node takes. copied: for each Concat and Slice, the inputs that they move. numbers: slots
-    of values, and of (node, name of scratch memory). number: the plain number of a size of the graph, where sizes are
-    symbols, that `slots` are for.
+    launches: of each node. copied: for each Concat and Slice, the inputs that it copies. numbers: slot numbers of
+    values, and of (node, name of scratch memory). number: converts a symbolic size of the graph to the plain number for
+    which `slots` were planned.
     """
     follower = _Follower(launches, copied, numbers, slots, number)
     for node in graph.nodes:

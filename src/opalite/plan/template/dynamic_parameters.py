@@ -1,7 +1,7 @@
 """Dynamic parameters: launch numbers of a template's program that change from run to run, in max-size buffers.
 
 A decoder's KV caches grow with every run. Between two runs only a few numbers of its program change: scalar arguments,
-grids, shapes of outputs. They are found once; each run evaluates them in one compiled function.
+grids, shapes of outputs. These numbers are found once; each run evaluates all of them in one compiled function.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class DynamicScalar:
 class DynamicParameters:
     """The dynamic numbers of a program.
 
-    program: for `sizes`, the largest, in whose memory all others run. moves: numbers of the sizes that change. scalars:
+    program: for the largest `sizes`; smaller sizes use its memory. moves: numbers of the sizes that change. scalars:
     dynamic arguments. grids: by number of the step, a function of grid and work-group. items: likewise, before rounding
     to a group; the group is None if the device's defaults choose it. shapes: likewise of downloads. tables: by slot, a
     function of a constant's contents.
     """
 
     def __init__(self, template: Template, sizes: Sequence[int], moves: Iterable[int]) -> None:
-        """ValueError if the template has no program for `sizes`, or if more than such numbers change."""
+        """ValueError if the template has no program for `sizes`, or if an offset or image depends on changing sizes."""
         self.sizes, self.moves = tuple(sizes), frozenset(moves)
         self._still = [(i, n) for i, n in enumerate(self.sizes) if i not in self.moves]
         program = template.at(self.sizes)
@@ -99,7 +99,7 @@ class DynamicParameters:
             self.items[number], self.grids[number] = self._made_grids[text]
 
     def _bounded(self, template: Template) -> list[tuple[int, int]]:
-        """(number, most) of the bytes of slots that change."""
+        """(dynamic number, upper bound) of each slot size in bytes that changes."""
         found: dict[int, int] = {}
         for life, slot in zip(template.lifetimes, self.program.slots, strict=True):
             if life.within is not None and self._moves(life.within[1]):

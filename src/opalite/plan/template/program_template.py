@@ -1,14 +1,14 @@
 """Template: a Program for all sizes that satisfy its guards, made of a graph with symbolic sizes.
 
-A template holds a Program in which numbers that depend on sizes are expressions (`Term`). `at(sizes)` evaluates them
-all in one compiled function, chooses work-groups and lays out the arena, in milliseconds and without planning.
+A template holds a Program in which numbers that depend on sizes are expressions (`Term`). `at(sizes)` evaluates all
+terms in one compiled function, chooses work-groups and lays out the arena, in milliseconds and without planning.
 
-    template = planned.template                # names: of the sizes, such as ('batch', 'height')
-    program = template.at((4, 640))            # None if a guard fails; `template.failing((4, 640))` lists these
+    template = planned.template                # template.names: of the sizes, such as ('batch', 'height')
+    program = template.at((4, 640))            # None if guards fail; these are `template.failing((4, 640))`
 
 Programs of one template have the same steps in number, order and kind, the same sources, weights and host slots, and
-the same number of slots. Steps, slots and arguments equal to those of the previous program of `at` are the same
-objects, so that callers compare by `is`.
+the same number of slots. `at` reuses objects: a step, slot or argument equal to that of the previous program is the
+same object, so that callers compare by `is`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Template:
             return False
 
     def compile(self) -> None:
-        """Compile the terms in advance; ValueError for an invalid expression, as a file may hold."""
+        """Compile the terms in advance; ValueError for an invalid expression, such as one in a damaged file."""
         _ = self._instance
 
     def _values(self, sizes: Sequence[int]) -> tuple[Any, ...] | None:
@@ -144,7 +144,7 @@ class _Instances:
         return found
 
     def _open_arg(self, arg: Any) -> int:
-        """The part of an argument with terms, shared by launches."""
+        """The part number of an argument with terms; equal arguments of several launches share a part."""
         found = self._part_numbers.get(arg)
         return self._part(arg, self._terms(arg), self._made(arg)) if found is None else found
 

@@ -61,8 +61,8 @@ class ShapeTensorStep:
 class ShapeTensors:
     """Shape tensors and the steps that compute them.
 
-    names: of the results, as the program's inputs and outputs are named; wanted: their numbers. symbols: number of
-    sizes. constants: by number.
+    names: of the results, among the program's inputs and outputs; wanted: value numbers of the results. symbols: number
+    of sizes. constants: by number.
     """
 
     symbols: int

@@ -94,7 +94,7 @@ def placed_form(v: Value) -> Form:
 
 
 def _form(held: Array | LazyArray | None, how: Hashable, make: Callable[[], Array], kind: Kind | None) -> Form:
-    """The Form of `held` packed by `make`; dtype and shape come from earlier packings of the same key if not given."""
+    """The Form of `held` packed by `make`; without `kind`, dtype and shape are those of earlier packings of the key."""
     if not isinstance(held, LazyArray):
         return Form(None, make, kind)
     key = (held.key, how)

@@ -37,7 +37,7 @@ class TensorFileError(ValueError):
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Array], texts: Mapping[str, str]) -> None:
-    """Write `tensors` and `texts` to `path` atomically: readers see the old file or the whole new one. OSError."""
+    """Write `tensors` and `texts` to `path` atomically: readers see the old or the new file. Raises OSError."""
     entries: dict[str, Any] = {"__metadata__": dict(texts)}
     blocks: list[Array] = []
     end = 0

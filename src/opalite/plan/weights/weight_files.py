@@ -3,7 +3,7 @@
 A decoder's plans for prompts and for single tokens have the same weights, as have plans for other input sizes. A file
 is read when its array is needed and the device does not have it; the reader checks the checksum. Large gather-only
 tables, such as embeddings, are memory-mapped: allocating memory for all rows would take longer than the rest of a
-start. The files are never modified: they are written under another name and renamed.
+start. The files are never modified: a new file is written under another name and renamed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class WeightFiles:
         self.folder = folder
 
     def keep(self, key: str, array: Array) -> None:
-        """Write `array` under its content key, atomically, unless the file exists. OSError."""
+        """Write `array` under its content key, atomically, unless the file exists. Raises OSError."""
         if self.has(key, array.nbytes):
             return
         path = self._path(key)
@@ -72,9 +72,9 @@ class WeightFiles:
     def find(
         self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], checksum: str, *, picked: bool = False
     ) -> LazyArray:
-        """The array of that key, read on use: BundleError then, if its checksum differs.
+        """The array of that key, read on use. The read raises BundleError if the checksum differs.
 
-        picked: whether the array is gather-only. BundleError now if there is no such file of its size.
+        picked: whether the array is gather-only. `find` raises BundleError if no file has that key and size.
         """
         path = self._path(key)
         made = LazyArray(dtype, shape, lambda: load(path, nbytes, checksum).view(dtype).reshape(shape), key=key)

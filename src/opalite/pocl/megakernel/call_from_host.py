@@ -1,9 +1,9 @@
 """HostFunction: machine code of a PoCL program, called as a function by a host thread.
 
 A kernel returns the function's address (plan/megakernel_source.py). PoCL has a shared library for each kernel and
-unloads libraries, even one that has just run: overlapping launches of a kernel at several sizes count as permanent uses
-and leave few candidates. So the library is pinned while the function may be called. Another library may have been
-loaded at the address before that, so the address is checked again.
+unloads libraries, even a library that has just run: overlapping launches of a kernel at several sizes count as
+permanent uses and leave few candidates. So the library is pinned while the function may be called. Before the pinning,
+another library may have been loaded at the address, so the address is queried again.
 """
 
 from __future__ import annotations

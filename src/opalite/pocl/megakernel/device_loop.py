@@ -1,7 +1,7 @@
 """DeviceStepTable: the step table of a megakernel on the device, and launches over parts of it.
 
 PoCL wakes its threads for every launch: a launch of 4 µs of work for two threads takes 10 µs. Inside a megakernel the
-next step is a counter in memory, 0.3 µs. plan/megakernel_source.py has the program. Memory is passed by addresses, so
+next step is a counter in memory, 0.3 µs. plan/megakernel_source.py makes the program. Memory is passed by address, so
 the device must share the host's memory.
 """
 
@@ -30,7 +30,7 @@ class DeviceStepTable:
     """The steps of one megakernel on the device; `load` must come before the first run."""
 
     def __init__(self, rt: Runtime, program: Program, rows: StepArrays, label: str) -> None:
-        """rows: steps for some sizes; those for other sizes are as many, with as many arguments."""
+        """rows: steps for some sizes; the steps for other sizes have the same number and numbers of arguments."""
         self._rt, self._program, self._label = rt, program, label
         self._rows: StepArrays | None = None
         self._shared: list[Array] = []  # zero-copy arrays
@@ -80,7 +80,7 @@ def make_host_thread_loop(
     spin_s: float,
     label: str,
 ) -> HostThreadLoop | None:
-    """A loop over all steps for the calling thread, alone on a single core; None if it cannot call the program's code.
+    """A loop over all steps for the calling thread, alone on a single core; None if the thread cannot call the code.
 
     words: names of the 32-bit words, one per cache line; fields: names of the 64-bit words, adjacent; as in the
     program. ticks: time stamp counts per unit of word STAY.

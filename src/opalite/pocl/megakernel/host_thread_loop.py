@@ -1,9 +1,9 @@
 """HostThreadLoop: a megakernel that the calling thread executes, alone or with spinning workers.
 
 Waking a thread costs 16 to 80 µs (measured on a virtual machine), milliseconds if its core sleeps. So the calling
-thread executes steps itself. If it is almost as fast alone, it gets no workers. Otherwise cores - 1 workers spin on a
-word in memory between back-to-back runs, so that the caller keeps a core. Spinning workers do not yield: the scheduler
-would leave the caller on a worker's core. Only for CPU devices that share host memory, on x86-64 Linux.
+thread executes steps itself, without workers if they would hardly make the run faster. Otherwise cores - 1 workers spin
+on a word in memory between back-to-back runs, so that the caller keeps a core. Spinning workers do not yield: the
+scheduler would leave the caller on a worker's core. Only for CPU devices that share host memory, on x86-64 Linux.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class HostThreadLoop:
         return done
 
     def dismiss_workers(self) -> None:
-        """Let spinning workers leave as soon as they are idle."""
+        """Let spinning workers end as soon as they are idle."""
         self._words[self._leave] = 1
 
     def _launch_workers(self) -> None:
@@ -227,9 +227,9 @@ class HostThreadLoop:
             idle.dismiss_workers()  # after the launch: the threads then find it without sleeping
 
     def _back_off(self, table: _Table, seconds: float) -> None:
-        """Run without workers for a while if they made a run slower than the caller alone.
+        """Run without workers for a while if a run with workers was slower than the caller alone.
 
-        A preempted worker holds a claimed part of a step for milliseconds.
+        A preempted worker delays its claimed part of a step by milliseconds.
         """
         if seconds > self._launched * table.least_s:
             self._backoff = min(2 * self._backoff, _MAX_BACKOFF)
@@ -282,7 +282,7 @@ def supports_host_loop(rt: Runtime) -> bool:
 
 
 def _dismiss(words: Array, leave: int, queue: Queue, *resources: Any) -> None:
-    """Wait until the workers have left: they use the kept memory and code."""
+    """Wait until no worker runs, because workers use `resources`."""
     if is_child():  # the workers are the parent's
         keep_forever(words, queue, resources)
         return

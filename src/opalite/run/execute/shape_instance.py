@@ -100,7 +100,7 @@ class ShapeInstance:
         return self._with_args(self.schedule.slots, bound)
 
     def changed_since(self, before: ShapeInstance, old: Bindings, bound: Bindings) -> list[Launched]:
-        """The launches that differ from those of `before`, another shape in the same memory layout, bound to `old`."""
+        """Launches with bindings `bound` that differ from those of shape instance `before` with bindings `old`."""
         was, now = before.placed.objects, self.placed.objects
         moved = {slot for slot, memory in now.items() if memory is not was[slot]}
         moved.update(slot for slot in old.keys() | bound.keys() if old.get(slot) is not bound.get(slot))

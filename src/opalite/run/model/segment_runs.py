@@ -290,7 +290,7 @@ def _kept_outputs(segment: Segment, targets: Mapping[str, Target]) -> dict[int, 
 
 
 def _refuse_tasks(run: ImportRun) -> None:
-    """PlacementError if operators had to run on the host between two segments."""
+    """Raise PlacementError if operators ran on the host between two segments."""
     refuse_hosted([f"{task.label}: {task.reason}" for task in run.tasks_run if isinstance(task, NodeTask)])
 
 

@@ -70,7 +70,7 @@ def _policy_fields(policy: VersionPolicy) -> dict[str, Any]:
 
 
 def check_tensors(config: ModelConfig, metadata: ModelMetadata) -> None:
-    """Check the declared inputs and outputs against the model. Invalid."""
+    """Raise Invalid if a declared input or output differs from the model's."""
     skip = 1 if config.max_batch_size else 0
     for what, declared, real in (
         ("input", config.inputs, metadata.inputs),

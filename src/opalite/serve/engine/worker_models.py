@@ -181,7 +181,7 @@ class TensorModel:
             self._session.settle(max(0.0, self._settle_until - time.monotonic()))
 
     def _has_batch_name(self) -> bool:
-        """Whether all first dimensions share a name of a batch, for models that cannot be tried."""
+        """Whether the first dimensions of all inputs and outputs have one name, and that name means a batch."""
         ports = [a for a in (*self._session.get_inputs(), *self._session.get_outputs()) if a.name in self._known]
         names = {str(a.shape[0]) if a.shape else "" for a in ports}
         return len(names) == 1 and ("batch" in (name := names.pop().lower()) or name in ("n", "b", "bs"))

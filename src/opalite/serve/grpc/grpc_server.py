@@ -1,4 +1,4 @@
-"""GrpcFront: grpc.aio with the services, on a port bound before anything else starts."""
+"""GrpcFront: a grpc.aio server of the services. Its port is bound before anything else starts."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def set_up_logs(form: Literal["json", "text"], stream: TextIO | None = None) -> 
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as JSON {"time", "level", "event", …} on one line; time in UTC."""
+    """Formats a record as one line of JSON: "time" (UTC), "level", "event" and the record's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: Mapping[str, Any] = getattr(record, "fields", {})

@@ -1,7 +1,7 @@
 """RequestSpans: an OpenTelemetry span for each request, with its parts as children.
 
-Spans belong to the trace of the client's `traceparent`, and go to the process's tracer provider
-(https://opentelemetry.io/docs/zero-code/python/). Without opentelemetry-api or a provider there are none.
+Spans belong to the trace of the client's `traceparent` header, and are exported by the process's tracer provider
+(https://opentelemetry.io/docs/zero-code/python/). Without opentelemetry-api or a provider no spans are made.
 """
 
 from __future__ import annotations

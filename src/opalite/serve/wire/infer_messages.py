@@ -155,7 +155,7 @@ class Statistics:
     batches: Sequence[BatchStatistics] = ()
 
     def add_batch(self, size: int, parts: Iterable[int]) -> None:
-        """Count a batch of `size` rows. parts: nanoseconds of input copies, run and output copies."""
+        """Count a batch of `size` rows. parts: nanoseconds for input copies, for the run and for output copies."""
         self.last_inference_ms = time.time_ns() // 1_000_000
         self.execution_count += 1
         self.inference_count += size

@@ -35,7 +35,7 @@ NO_LOG_SETTINGS = "logging is configured at the start of the server, not by requ
 
 
 class ServeError(OpaliteError):
-    """A failed request. status: of HTTP. code: name of the gRPC status. retry_after_s: delay before a retry."""
+    """A failed request. status: HTTP status. code: name of the gRPC status. retry_after_s: seconds before a retry."""
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "INTERNAL"

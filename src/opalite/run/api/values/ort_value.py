@@ -243,7 +243,7 @@ class OrtValueVector(list[OrtValue]):
     """A list of values with the methods of a C++ vector."""
 
     def push_back(self, value: Any) -> None:
-        """Append a value, or a tensor of another library through DLPack."""
+        """Append an OrtValue, or another library's tensor, taken through DLPack."""
         self.append(value if isinstance(value, OrtValue) else OrtValue.from_dlpack(value))
 
     def push_back_batch(self, tensors: Iterable[Any], *rest: Any) -> None:

@@ -119,7 +119,7 @@ class IoTransfer:
         return array, self._own[step.slot].read(array)
 
     def download_inline(self, step: DownloadStep, uploads: InlineUpload, target: Any, offset: int, nbytes: int) -> None:
-        """Copy the slot to byte `offset` of the device buffer `target`, with the next launch of `uploads`."""
+        """Add a copy of the step's slot to byte `offset` of device buffer `target` to the next launch of `uploads`."""
         self.bytes_down += nbytes
         uploads.add_device(self._own[step.slot].buffer, target, nbytes, offset)
 

@@ -142,7 +142,7 @@ class Layout:
     """Memory for the slots of the programs of one plan, up to some size, without constants."""
 
     def __init__(self, rt: Runtime, program: Program, constants: Mapping[int, Any], growth: float = EXACT) -> None:
-        """Allocate for `program`, everything `growth` times as large. DeviceMemoryError if memory is short."""
+        """Allocate `growth` times the memory that `program` needs. DeviceMemoryError if the device is full."""
         self.constants = constants
         self.placeholder = rt.allocate(1) if program.reserved else None  # of state
         whole = SLOW_SUB_BUFFERS in rt.info.quirks

@@ -85,7 +85,7 @@ class LaunchParameterBuffer:
         self._numbers = [number for number, _ in self._kinds]
 
     def snapshot(self, launches: Mapping[int, PreparedLaunch]) -> bytes:
-        """The buffer's content for the parameters that `launches` have."""
+        """Contents of the buffer for the current arguments and grids of `launches`, by step."""
         raw = bytearray(self.buffer.size)
         for (step, arg), number in self.args.items():
             raw[number.at : number.at + number.nbytes] = launches[step].arguments[arg].tobytes()

@@ -330,7 +330,7 @@ class LinkedKernels:
         return [BufferRange(buffer, 0, min(s.nbytes, buffer.size)) for s, buffer in buffers]
 
     def poison_outputs(self) -> None:
-        """Overwrite all outputs except state with a pattern, so that a skipped write cannot pass with old values."""
+        """Fill all outputs except state with a pattern: old values would hide a write that the linked kernel skips."""
         state = {s.id for s in self._state}
         for slot, place in self._written.items():
             if slot in self._bound and slot not in state:

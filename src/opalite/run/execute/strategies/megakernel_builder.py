@@ -129,7 +129,7 @@ class MegakernelBuilder:
         return [] if self._job is None else [self._job]
 
     def plan(self) -> Sequence[Part]:
-        """Find the steps that become functions. Returns the parts to link; none if the functions are too many."""
+        """Find the steps that become functions. Returns the parts to link, () for 0 or over MOST_FUNCTIONS."""
         sources = self._program.sources
         numbers: dict[tuple[object, ...], int] = {}
         texts: list[tuple[str, str]] = []
