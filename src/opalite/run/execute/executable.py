@@ -300,7 +300,6 @@ class Executable:
         on_device: Mapping[int, DeviceTensor] = _NONE_ON_DEVICE
         if not is_plain or instance.io.bound is not self.state:
             on_device = instance.io.bind(host_values, targets or {}, views, self.state)
-        is_plain = is_plain and not self.state  # the host fast path has the program's own buffers
         strategy: Strategy | None = instance.host_fast_path if uses_megakernel and is_plain else None
         if strategy is None:
             strategy = self._choose(host_values, on_device, is_plain, recorder) if uses_megakernel else self.plain
@@ -322,7 +321,7 @@ class Executable:
         is_plain: bool,
         recorder: Recorder | None,
     ) -> Strategy:
-        """The strategy of this run; after `bind`. is_plain: inputs and outputs are arrays, and nothing is bound.
+        """The strategy of this run; after `bind`. is_plain: inputs and outputs are arrays.
 
         A profile enqueues launches one by one. A program that has run often has a megakernel, built in the background,
         or linked kernels. The host fast path serves runs on arrays. Otherwise launches are replayed if the device

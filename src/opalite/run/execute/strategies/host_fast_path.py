@@ -135,10 +135,13 @@ class HostFastPath:
 
 
 def make_host_fast_path(megakernel: MegakernelStrategy) -> HostFastPath | None:
-    """The fast path of `megakernel`; None if the program or its buffers do not fit."""
+    """The fast path of `megakernel`; None if the program or its buffers do not fit.
+
+    A program with state has none: its state is in buffers of the caller, and the fast path has the program's own.
+    """
     host_loop = megakernel.host_thread_loop
     program, io = megakernel.instance.program, megakernel.instance.io
-    if host_loop is None or megakernel.instance.dynamic is not None:
+    if host_loop is None or megakernel.instance.dynamic is not None or program.reserved:
         return None
     ports = {p.host: p for p in program.inputs}
     uploads = [s for s in program.steps if isinstance(s, UploadStep)]
