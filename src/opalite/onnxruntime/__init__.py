@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module, metadata
+from functools import cached_property
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
@@ -61,9 +62,11 @@ def is_installed() -> bool:
 class _Finder(MetaPathFinder):
     """Finds onnxruntime and its modules: Opalite's own, else those of the installed package."""
 
-    def __init__(self) -> None:
+    @cached_property
+    def _folders(self) -> list[str]:
+        """Folders of the installed package."""
         found = PathFinder.find_spec(NAME)
-        self._folders = list(found.submodule_search_locations or ()) if found is not None else []
+        return list(found.submodule_search_locations or ()) if found is not None else []
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -173,6 +176,8 @@ def _compiled_module(folders: Sequence[str]) -> ModuleType | None:
 
 def _version() -> str:
     """The version of the installed onnxruntime, which packages compare with the one they need."""
+    from importlib import metadata  # takes as long as the rest: every process with the sitecustomize starts this module
+
     for name in _DISTRIBUTIONS:
         try:
             return metadata.version(name)

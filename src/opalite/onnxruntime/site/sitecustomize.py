@@ -1,4 +1,4 @@
-"""Installs Opalite as onnxruntime in a Python process with this folder in PYTHONPATH.
+"""Start-up hook: `import onnxruntime` imports Opalite in a Python process with this folder in PYTHONPATH.
 
 Python imports one sitecustomize at its start; the one that this file hides is imported after it.
 """
