@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from opalite.cl.runtime import Runtime
 from opalite.cl.runtime_counters import Counters
 from opalite.errors import DeviceError
 
+from ....helpers.counters import spent
 from ....helpers.recording_driver import RecordingDriver
 from ....helpers.small_models import classifier, noise
 
@@ -101,12 +101,6 @@ def expected(runs: int, x: float = 1.0, last: float = 3.0) -> float:
     return float(found)
 
 
-def done_by(rt: Runtime, work: Callable[[], Any]) -> Counters:
-    before = rt.counters.snapshot()
-    work()
-    return rt.counters - before
-
-
 @pytest.mark.parametrize("most, lengths", [(1000, [9]), (9, [9]), (4, [4, 4, 1])])
 def test_the_second_run_records_and_all_from_it_on_replay(
     rt: Runtime, most: int, lengths: list[int], monkeypatch: pytest.MonkeyPatch
@@ -114,12 +108,12 @@ def test_the_second_run_records_and_all_from_it_on_replay(
     driver = use(monkeypatch, RecordingDriver(most))
     chain = Chain(rt)
     recording = chain.record(found(rt))
-    assert done_by(rt, recording.run) == Counters(enqueues=9)
+    assert spent(rt, recording.run) == Counters(enqueues=9)
     assert driver.log == []
-    assert done_by(rt, recording.run) == Counters(enqueues=9, recordings=1, replays=1)
+    assert spent(rt, recording.run) == Counters(enqueues=9, recordings=1, replays=1)
     assert driver.lengths == lengths
     driver.log.clear()
-    assert done_by(rt, recording.run) == Counters(enqueues=9, replays=1)
+    assert spent(rt, recording.run) == Counters(enqueues=9, replays=1)
     assert driver.log == ["clEnqueueRecordingQCOM"] * len(lengths)
     assert not any(driver.updates)
     assert chain.value() == expected(3)
@@ -147,7 +141,7 @@ def test_changed_arguments_go_with_the_replay(
     for last in (5.0, 5.0, 7.0, 3.0, 3.0):
         chain.launches[8].set_arg(1, np.float32(last))
         recording.invalidate()
-        done = done_by(rt, recording.run)
+        done = spent(rt, recording.run)
         assert (done.recordings, done.replays) == (0, 1)
         want = expected(1, want, last)
         assert chain.value() == want
@@ -211,7 +205,7 @@ def test_a_driver_that_refuses_to_record_is_left_alone(
     chain = Chain(rt)
     recording = chain.record(found(rt))
     with caplog.at_level(logging.WARNING):
-        done = done_by(rt, lambda: [recording.run() for _ in range(4)])
+        done = spent(rt, lambda: [recording.run() for _ in range(4)])
     assert (done.enqueues, done.recordings, done.replays) == (36, 0, 0)
     assert chain.value() == expected(4)
     assert f"{name} failed with INVALID_OPERATION" in recording.refusal
@@ -236,7 +230,7 @@ def test_recording_can_be_switched_off(rt: Runtime, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("OPALITE_STRATEGY", "queue")
     chain = Chain(rt)
     recording = rt.record(chain.launches, replay=True)
-    done = done_by(rt, lambda: [recording.run() for _ in range(3)])
+    done = spent(rt, lambda: [recording.run() for _ in range(3)])
     assert done == Counters(enqueues=27)
     assert chain.value() == expected(3)
     session = opalite.InferenceSession(classifier().SerializeToString(), device=rt.info.id, precision="fp32")
