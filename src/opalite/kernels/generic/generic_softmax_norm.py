@@ -24,8 +24,6 @@ _SOFTMAX, _LOG_SOFTMAX, _CENTRED, _MEAN_SQUARE = range(4)  # a `kind` of generic
 class GenericLineKernel(GenericKernel):
     """Base class: a work-item per line."""
 
-    source = "generic/generic_softmax_norm.cl"
-
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
         return [Build(self.source)]
 

@@ -1,4 +1,4 @@
-"""PairwiseDistance on row-major tensors: a tile of rows by adjacent columns per work-item."""
+"""PairwiseDistance, a tile of rows by adjacent columns per work-item, and PairwiseCoupling of class probabilities."""
 
 from __future__ import annotations
 

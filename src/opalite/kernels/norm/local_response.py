@@ -1,4 +1,4 @@
-"""LocalResponseNorm on row-major tensors: vectors of adjacent positions, channel after channel."""
+"""LocalResponseNorm on row-major tensors, vectors of adjacent positions, and on channel-packed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pooling for every valid node: row-major tensors, any rank up to 3, indices, all kinds."""
+"""Pooling: row-major for every valid node (any rank up to 3, indices, all kinds), channel-packed without indices."""
 
 from __future__ import annotations
 
