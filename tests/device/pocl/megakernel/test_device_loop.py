@@ -36,6 +36,7 @@ from opalite.run.execute.step_schedule import Phase
 from opalite.run.execute.strategies import megakernel_builder
 from opalite.run.model.onnx_model import OnnxModel
 
+from ....helpers.counters import settled
 from ....helpers.small_models import dense, make_model, noise, port
 
 PATIENCE_S = 120.0  # for a worker process that starts and links on a busy machine
@@ -101,8 +102,8 @@ def loop_of(executable: Executable) -> HostThreadLoop:
 
 
 def decide(loop: HostThreadLoop, joins: bool | None) -> None:
-    """Have workers join all runs or none, however late they are on a busy machine."""
-    loop._uses_workers, loop._runs_alone = joins, 0
+    """Have workers join all runs or none, however late they are, and whatever else wants the cores."""
+    loop._uses_workers, loop._runs_alone, loop._avoids_contention = joins, 0, False
     loop._back_off = lambda table, seconds: None  # type: ignore[method-assign]
 
 
@@ -327,6 +328,7 @@ def test_the_host_walks_alone_where_cores_are_wanted(staying: Runtime, monkeypat
     loop = loop_of(executable)
     decide(loop, True)
     loop._avoids_contention = True
+    settled(staying)  # jobs of earlier tests want the cores, too
     monkeypatch.setattr(background_throttle, "_contended_until", 0.0)
     session.run(None, feeds)
     assert loop._call[loop._workers] == loop._count + 1
