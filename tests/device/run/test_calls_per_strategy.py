@@ -169,3 +169,74 @@ def test_explain_tells_of_the_last_run(open_session: Open) -> None:
     session.run(None, X)
     assert not looked(session)
     assert any("=8 (" in note and "=16 (" not in note for note in session.explain().notes)
+
+
+def branches_by_input() -> Any:
+    """y = 2 x if the input `rate` is 16000, else -x; z is `rate`, passed on."""
+    constants = {"two": np.float32(2), "wide": np.int64(16000)}
+    sides = [
+        helper.make_graph([helper.make_node(op, names, [f"y_{op}"])], op, [], [port(f"y_{op}", [4])])
+        for op, names in (("Mul", ["x", "two"]), ("Neg", ["x"]))
+    ]
+    nodes = [
+        helper.make_node("Equal", ["rate", "wide"], ["is_wide"]),
+        helper.make_node("If", ["is_wide"], ["y"], then_branch=sides[0], else_branch=sides[1]),
+        helper.make_node("Identity", ["rate"], ["z"]),
+    ]
+    inputs = [port("x", ["N"]), port("rate", [], 7)]
+    return make_model(nodes, inputs, [port("y", None), port("z", [], 7)], constants)
+
+
+def test_branches_by_contents_of_an_input(open_session: Open) -> None:
+    session = open_session(branches_by_input())
+    x = noise(4)
+    for rate in (16000, 8000):
+        session.run(None, {"x": x, "rate": np.array(rate)})
+        session.settle()
+        session.run(None, {"x": x, "rate": np.array(rate)})
+    for rate, factor in ((16000, 2), (8000, -1), (16000, 2)):
+        y, z = session.run(None, {"x": x, "rate": np.array(rate)})
+        assert not looked(session)
+        np.testing.assert_array_equal(y, factor * x)
+        assert z == rate
+    y, z = session.run(None, {"x": x, "rate": np.array(44100)})  # the branch of 8000, but not its z
+    np.testing.assert_array_equal(y, -x)
+    assert z == 44100
+    y, z = session.run(None, {"x": noise(5), "rate": np.array(16000)})
+    np.testing.assert_array_equal(y, 2 * noise(5))
+
+
+def test_branches_by_bound_contents(open_session: Open) -> None:
+    session = open_session(branches_by_input())
+    for rate, factor in ((16000, 2), (8000, -1), (16000, 2)):
+        feeds = {"x": noise(4), "rate": np.array(rate)}
+        session.run(None, feeds)
+        session.settle()
+        session.run(None, feeds)
+        binding = session.io_binding()
+        for name, array in feeds.items():
+            binding.bind_ortvalue_input(name, opalite.OrtValue.ortvalue_from_numpy(array, session.device))
+        binding.bind_output("y", "opencl")
+        session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], factor * noise(4))
+
+
+def test_branches_by_contents_that_the_device_computes(open_session: Open) -> None:
+    """No contents of inputs decide what runs: a route would serve the wrong branch."""
+    sides = [
+        helper.make_graph([helper.make_node(op, ["x"], [f"y_{op}"])], op, [], [port(f"y_{op}", [4, 4])])
+        for op in ("Abs", "Neg")
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["x", "x"], ["p"]),
+        helper.make_node("ReduceSum", ["p"], ["sum"], keepdims=0),
+        helper.make_node("Greater", ["sum", "zero"], ["is_large"]),
+        helper.make_node("If", ["is_large"], ["y"], then_branch=sides[0], else_branch=sides[1]),
+    ]
+    session = open_session(make_model(nodes, [port("x", [4, 4])], [port("y", [4, 4])], {"zero": np.float32(0)}))
+    large, small = np.full((4, 4), 2, np.float32), np.kron(np.eye(2), [[0, 1], [-1, 0]]).astype(np.float32)
+    for x in (large, small, large, small):
+        session.run(None, {"x": x})
+        session.settle()
+        (y,) = session.run(None, {"x": x})
+        np.testing.assert_array_equal(y, abs(x) if x is large else -x)

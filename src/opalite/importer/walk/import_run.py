@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,19 @@ from .import_segment import select_segment
 from .model_importer import ModelImporter
 from .segments import GraphOutput, PassThrough, Segment, Stage, first_stage
 from .symbolic_dims import ContentsNeededError, as_array
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Choice of a segment that the model's inputs alone decide: nothing was computed before.
+
+    looked_at: inputs whose contents count; types of inputs decide the rest. known: values that follow from these.
+    inputs: names of the model's inputs by their own and other names.
+    """
+
+    looked_at: frozenset[str]
+    known: Mapping[str, Array]
+    inputs: Mapping[str, str]
 
 
 class ImportRun:
@@ -45,6 +59,10 @@ class ImportRun:
         self._before_import = before_import
         self._segments_done = 0
         self._computed = False  # whether an earlier segment computed something
+        self._used_device = False  # whether it was more than a probe
+        self._known: set[str] = set()  # values that follow from sizes and from contents of `_looked_at`
+        self._looked_at: set[str] = set()  # inputs
+        self._inputs = {n: n for n in feeds}  # by their own and other names
         self.by_contents: set[str] = set()  # values whose contents selected a segment
         self._enter(first_stage(importer, feeds))
 
@@ -64,6 +82,16 @@ class ImportRun:
         """Whether the current segment is all computation of the model for the contents of `by_contents`."""
         segment = self.segment
         return segment is not None and not (self._computed or segment.tasks or segment.next_stage)
+
+    @property
+    def selection(self) -> Selection | None:
+        """The choice of the current segment, if it is all that computes before operators on the host; else None."""
+        segment = self.segment
+        if segment is None or segment.next_stage is not None or self._used_device:
+            return None
+        values = self._values
+        known = {n: values[n] for n in self._known if n in values}
+        return Selection(frozenset(self._looked_at), known, self._inputs)
 
     @property
     def feeds(self) -> list[Any]:
@@ -97,11 +125,14 @@ class ImportRun:
         while stage is not None:
             segment, self.sizes = select_segment(stage, self._values, self._before_import)
             self.by_contents |= stage.by_contents
+            self._look_at(stage.by_contents)
             if segment.shape_inputs is not None:
                 made = segment.shape_inputs.at(self.sizes)
                 self._values.update(made)
                 self._shared_names.update(made)
+                self._known.update(made)
             if segment.probe:
+                self._look_at(segment.inputs)
                 ins = [as_array(n, self._values[n]) for n in segment.inputs]
                 stage = self._finish_segment(segment, segment.evaluate(ins, self.sizes))
             elif segment.graph.outputs:
@@ -112,9 +143,14 @@ class ImportRun:
         self.segment = None
         self.sizes = ()
 
+    def _look_at(self, names: Iterable[str]) -> None:
+        """Note that the contents of values select what follows."""
+        self._looked_at.update(self._inputs[n] for n in names if n in self._inputs)
+
     def _finish_segment(self, segment: Segment, outputs: Sequence[Any]) -> Stage | None:
         self._segments_done += 1
         self._computed = self._computed or bool(segment.graph.outputs or segment.tasks)
+        self._used_device = self._used_device or bool(segment.tasks or (segment.graph.outputs and not segment.probe))
         values = self._values
         added = {}
         for name, source in segment.exports.items():
@@ -122,9 +158,15 @@ class ImportRun:
                 added[name] = outputs[source.index]
                 if segment.probe:
                     self._shared_names.add(name)
+                    self._known.add(name)
             else:
-                added[name] = values[source.name] if isinstance(source, PassThrough) else source
+                passed = source.name if isinstance(source, PassThrough) else ""
+                added[name] = values[passed] if passed else source
                 self._shared_names.add(name)
+                if passed in self._inputs:
+                    self._inputs[name] = self._inputs[passed]
+                elif not passed or passed in self._known:
+                    self._known.add(name)
         values.update(added)
         for task in segment.tasks:
             self.tasks_run[task] = None

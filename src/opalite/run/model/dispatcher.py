@@ -14,7 +14,7 @@ from ...cl.programs.background_throttle import short_switch_interval
 from ..execute.executable import Executable
 from ..execute.memory.io_transfer import Target
 from ..execute.run_trace import RunRecord, RunTrace
-from .route import Route, types_key
+from .route import Route, contents_of, types_key
 from .run_lock import RunLock
 from .session_counters import SessionCounters
 
@@ -45,6 +45,7 @@ class Dispatcher:
         self._book = threading.Lock()  # of the record
         self._record: RunRecord | Route = RunRecord()
         self._known: WeakValueDictionary[Hashable, Route] = WeakValueDictionary()
+        self._looked_at: set[frozenset[str]] = {frozenset()}  # inputs whose contents routes depend on
         self._first_s = 0.0  # seconds of loading and of the first run
         self._resets = 0
 
@@ -95,8 +96,12 @@ class Dispatcher:
             lock.release()
 
     def _find(self, feeds: Mapping[str, Any]) -> Route | None:
-        route = self._known.get(types_key(feeds))
-        return route if route is not None and route.is_current else None
+        types = types_key(feeds)
+        for names in self._looked_at:
+            route = self._known.get((types, contents_of(feeds, names)))
+            if route is not None and route.is_current:
+                return route
+        return None
 
     def _count(self, route: Route, found: tuple[list[Any], RunTrace], started: float) -> tuple[list[Any], RunTrace]:
         """`found` by `route`, which is the record of the last run now."""
@@ -138,14 +143,15 @@ class Dispatcher:
             if self._resets == resets:
                 self._record, self.has_run = run_record, True
                 self.route = run_record.route if request.recorder is None else None
-                if self.route is not None and self.route.key is not None:
+                if self.route is not None:
                     self.route.record(run_record)
                     self._known[self.route.key] = self.route
+                    self._looked_at = self._looked_at | {self.route.looked_at}
         return outputs, trace, run_record
 
     def forget_routes(self) -> None:
         """Have the next runs go through the model."""
-        self.route, self._known = None, WeakValueDictionary()
+        self.route, self._known, self._looked_at = None, WeakValueDictionary(), {frozenset()}
 
     def reset(self) -> None:
         """Forget routes and the last run, so that nothing is held of what was compiled."""

@@ -17,24 +17,30 @@ from ..execute.dynamic_shape_runs import DynamicShapeRuns
 from ..execute.executable import SIZES_KEPT, Executable
 from .background.background_compile import CompileJob
 from .background.respecialize_policy import DistantShape, RespecializePolicy, Sizes, distance
-from .route import Route, WholeProgram, types_key
+from .route import Contents, Route, WholeProgram, types_key
 
 KEPT = 8
-"""Executables of one key: without a template, one for each set of sizes."""
+"""Executables of one key: without a template, one for each set of sizes. Likewise routes of one set of sizes."""
 
 
 @dataclass(eq=False)
 class SizedProgram:
     """A program for some sizes.
 
-    route: of runs at these sizes, once there was one. notes: the sizes, and the others that the plan serves. handings:
-    loop-carried values of its iterations as the body of a loop (loop_runner.py).
+    routes: of runs at these sizes, by what selects them. notes: the sizes, and the others that the plan serves.
+    carry_plans: loop-carried values of its iterations as the body of a loop (loop_runner.py).
     """
 
     program: Program
-    route: Route | None = None
+    routes: OrderedDict[Hashable, Route] = field(default_factory=OrderedDict)
     notes: tuple[str, ...] = ()
     carry_plans: dict[Any, Any] = field(default_factory=dict)
+
+    def drop_routes(self) -> None:
+        """Have later runs dispatched by the model."""
+        for route in self.routes.values():
+            route.is_current = False
+        self.routes.clear()
 
 
 @dataclass(eq=False)
@@ -98,34 +104,42 @@ class Compiled:
 
     def mark_replaced(self) -> None:
         """Note that another executable has replaced it."""
-        self.is_replaced = True
         with self._lock:
+            self.is_replaced = True
             for at in self._made.values():
-                if at.route is not None:
-                    at.route.is_current = False
+                at.drop_routes()
 
     def drop_routes_near(self, made_for: Sizes) -> None:
         """Drop the routes of sizes nearer to `made_for` than to its own: another executable serves them now."""
         with self._lock:
             for sizes, at in self._made.items():
-                if at.route is not None and distance(made_for, sizes) < distance(self.made_for, sizes):
-                    at.route.is_current = False
-                    at.route = None
+                if distance(made_for, sizes) < distance(self.made_for, sizes):
+                    at.drop_routes()
 
     def route_at(
-        self, at: SizedProgram, feeds: Mapping[str, Any], whole: Callable[[], WholeProgram | None]
+        self,
+        at: SizedProgram,
+        feeds: Mapping[str, Any],
+        contents: Contents | None,
+        whole: Callable[[], WholeProgram | None],
     ) -> Route | None:
         """The route of runs on such `feeds` by `at`; None if each run must be dispatched by the model.
 
-        whole: gives the run as one program, None if it is more than one.
+        contents: of the feeds that selected the program. whole: gives the run as one program, None if it is more.
         """
         # Generic programs leave the run lock to others; outputs that may overflow are checked after each run.
-        if self.is_replaced or self.may_overflow or self.executable.tier == "generic" or types_key(feeds) is None:
+        if self.may_overflow or self.executable.tier == "generic" or contents is None or types_key(feeds) is None:
             return None
-        if at.route is None and (found := whole()) is not None:
-            at.route = Route(self.executable, at.program, found, feeds)
-            at.route.is_current = not self.is_replaced  # another thread may have replaced it meanwhile
-        return at.route
+        with self._lock:
+            if self.is_replaced:
+                return None
+            key = types_key(feeds), contents
+            found = at.routes.get(key)
+            if found is None and (made := whole()) is not None:
+                found = at.routes[key] = Route(self.executable, at.program, made, feeds, contents)
+                if len(at.routes) > KEPT:
+                    at.routes.popitem(last=False)[1].is_current = False
+            return found
 
     def at(self, sizes: Sizes) -> SizedProgram | None:
         """The program for `sizes`, which the executable can be resized to; None if no program of it serves them."""

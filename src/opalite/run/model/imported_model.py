@@ -14,6 +14,7 @@ import numpy as np
 from ...errors import BundleError
 from ...importer import ContentsNeededError, ImportRun, ModelImporter, check_feeds, load_model
 from ...importer.walk.host_tasks import run_tasks
+from ...importer.walk.import_run import Selection
 from ...importer.walk.loop_body_tasks import BodyTask
 from ...importer.walk.segments import GraphOutput, PassThrough, Segment
 from ...importer.walk.shape_dependent_inputs import ShapeDependentInputs
@@ -150,8 +151,8 @@ class ImportedModel:
         made = () if program.given is None else program.given.names
         return replace(needs, shapes={n: s for n, s in needs.shapes.items() if n not in made})
 
-    def whole(self, segment: Segment, sizes: tuple[int, ...] = ()) -> WholeProgram | None:
-        """A run of `segment` alone at `sizes` as one program; operators on the host may follow.
+    def whole(self, segment: Segment, selection: Selection) -> WholeProgram | None:
+        """A run of `segment` alone, to which `selection` led, as one program; operators on the host may follow.
 
         None where the host runs the body of a loop.
         """
@@ -160,24 +161,27 @@ class ImportedModel:
             return None
         made = {n for t in tasks for n in t.outputs if n}
         needed = dict.fromkeys(n for names in (wanted, *(t.inputs for t in tasks)) for n in names if n not in made)
-        given = {} if segment.shape_inputs is None else segment.shape_inputs.at(sizes)
+        names = selection.inputs
         outputs: list[tuple[str, Source]] = []
         for name in needed:
             found, passed = self.source(segment, name)
-            is_input = passed in segment.inputs or passed in given
-            source = found.index if isinstance(found, GraphOutput) else passed if is_input else found
+            source = found.index if isinstance(found, GraphOutput) else names.get(passed, found)
             if source is None:
-                return None  # an input that nothing computes with
+                source = selection.known.get(passed)
+            if source is None:
+                return None  # the model's own constants, or a list
             outputs.append((name, source))
+        inputs = [names.get(n, n) for n in segment.inputs]
+        given = {n: selection.known[n] for n in inputs if n in selection.known}
         if not tasks:
-            return WholeProgram(segment.inputs, outputs, given)
+            return WholeProgram(inputs, outputs, given)
 
         def finish(arrays: list[Any]) -> list[Any]:
             values = dict(zip(needed, arrays, strict=True))
             run_tasks(tasks, values, _no_bodies)
             return [values[n] for n in wanted]
 
-        return WholeProgram(segment.inputs, outputs, given, finish)
+        return WholeProgram(inputs, outputs, given, finish)
 
     def _completed(self, program: Program, segment: Segment) -> Program:
         """A copy of `program` whose inputs and outputs are the model's own. BundleError if nothing computes one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,13 @@ from .run_request import targets_by_number
 Array = np.ndarray[Any, Any]
 
 
+Contents = frozenset[tuple[str, bytes]]
+"""Contents of inputs by name."""
+NO_CONTENTS: Contents = frozenset()
+
+MOST_COMPARED = 4096
+"""Bytes of an input whose contents a route may depend on: they are compared in each run."""
+
 Source = int | str | Array
 """An output of the model: a number of the program's outputs, the name of an input, or a constant."""
 
@@ -28,8 +35,8 @@ class WholeProgram:
     """A whole run as one program.
 
     inputs: names of the program's inputs, which are the model's own and the given ones. outputs: names and sources.
-    given: arrays that follow from the sizes. finish: turns these outputs into the model's on the host; None if they
-    are the same.
+    given: arrays that follow from sizes and from contents of inputs. finish: turns these outputs into the model's on
+    the host; None if they are the same.
     """
 
     inputs: Sequence[str]
@@ -41,15 +48,23 @@ class WholeProgram:
 class Route:
     """Runs of one executable for inputs by name. The caller holds the run lock, or leases a replica.
 
-    program: the executable's program for these inputs. key: the inputs' types (`types_key`). is_current: whether such
-    runs should still go through the executable.
+    program: the executable's program for these inputs. key: their types (`types_key`), and `contents` of some of them.
+    is_current: whether such runs should still go through the executable.
     """
 
-    def __init__(self, executable: Executable, program: Program, whole: WholeProgram, feeds: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        executable: Executable,
+        program: Program,
+        whole: WholeProgram,
+        feeds: Mapping[str, Any],
+        contents: Contents = NO_CONTENTS,
+    ) -> None:
         """program: the executable's program for the sizes of `feeds`, the inputs of the last run."""
         self.executable, self.program = executable, program
-        self.key = types_key(feeds)
+        self.key = types_key(feeds), contents
         self.is_current = True
+        self._contents = contents
         self._entered = executable.entered(program)
         self._types = [(name, array.dtype, array.shape) for name, array in feeds.items()]
         self._texts = [name for name, array in feeds.items() if array.dtype.kind == "O"]
@@ -65,6 +80,11 @@ class Route:
     def record(self, run_record: RunRecord) -> None:
         """Remember what a run by the model says of itself, which holds for runs by this route too."""
         self._notes, self._items = list(run_record.notes), list(run_record.items)
+
+    @property
+    def looked_at(self) -> frozenset[str]:
+        """Names of the inputs whose contents it depends on."""
+        return frozenset(name for name, _ in self._contents)
 
     @property
     def run_record(self) -> RunRecord:
@@ -84,8 +104,6 @@ class Route:
                 host = self.program.outputs[source].host
                 shared = host not in made or host in seen
                 seen.add(host)
-            elif isinstance(source, str):
-                source = whole.given.get(source, source)
             found.append((source, shared))
         own = [(number, False) for number in range(len(self.program.outputs))]
         is_own = all(isinstance(source, int) for source, _ in found) and found == own
@@ -118,6 +136,9 @@ class Route:
             arrays.append(array)
         if is_moved and self._finish is not None:
             return None  # the host computes with arrays
+        for name, raw in self._contents:
+            if type(feeds[name]) is not np.ndarray or feeds[name].tobytes() != raw:
+                return None
         for name in self._texts:
             if not all(type(v) is str for v in feeds[name].flat):
                 return None
@@ -140,6 +161,14 @@ def types_key(feeds: Mapping[str, Any]) -> Hashable:
     if not all(type(v) is np.ndarray or type(v) is DeviceTensor for v in feeds.values()):
         return None
     return frozenset((name, array.dtype, array.shape) for name, array in feeds.items())
+
+
+def contents_of(feeds: Mapping[str, Any], names: Iterable[str]) -> Contents | None:
+    """Contents of those inputs; None where one is on the device, or too large to compare it in each run."""
+    arrays = [(name, feeds.get(name)) for name in names]
+    if any(type(a) is not np.ndarray or a.dtype.hasobject or a.nbytes > MOST_COMPARED for _, a in arrays):
+        return None
+    return frozenset((name, a.tobytes()) for name, a in arrays if a is not None)
 
 
 def _find(source: Source, shared: bool, feeds: Mapping[str, Any], outputs: Sequence[Any]) -> Any:

@@ -14,6 +14,7 @@ from ...cl.programs.background_throttle import background_planning
 from ...importer import ImportRun, ModelImporter, Runner
 from ...importer import Task as HostTask
 from ...importer.walk.host_tasks import NodeTask, TrimTask
+from ...importer.walk.import_run import Selection
 from ...importer.walk.segments import GraphOutput, Segment
 from ...importer.walk.shape_dependent_inputs import graph_with_hints
 from ...plan.program import NodeReport, task_report
@@ -29,6 +30,7 @@ from .imported_model import ImportedModel
 from .model_run import ModelRun, refuse_hosted
 from .plans.plan_files import types_alone
 from .plans.plan_store import PlanStore
+from .route import contents_of
 from .run_lock import Access, RunLock
 from .run_request import PLAIN, RunRequest, targets_by_number
 
@@ -49,7 +51,7 @@ class Pass:
     jobs: list[CompileJob] | None
     feeds: Mapping[str, Any] | None = None
     store: PlanStore | None = None
-    only: tuple[Compiled, SizedProgram, Sizes, Segment] | None = None
+    only: tuple[Compiled, SizedProgram, Segment, Selection] | None = None
 
 
 class SegmentRuns:
@@ -78,9 +80,9 @@ class SegmentRuns:
             if jobs:
                 self.compiler.submit(jobs)
         if run_pass.only is not None:
-            compiled, at, sizes, segment = run_pass.only
-            whole = partial(self.imported.whole, segment, sizes)
-            model_run.record.route = compiled.route_at(at, feeds, whole)
+            compiled, at, segment, selection = run_pass.only
+            whole = partial(self.imported.whole, segment, selection)
+            model_run.record.route = compiled.route_at(at, feeds, contents_of(feeds, selection.looked_at), whole)
         return outputs, model_run.trace
 
     def _run(self, importer: ModelImporter, feeds: Mapping[str, Any], model_run: ModelRun, run_pass: Pass) -> list[Any]:
@@ -118,7 +120,8 @@ class SegmentRuns:
                 distance = self.executables.record_sizes(segment, compiled, sizes)
                 if distance is DistantShape.DUE:
                     jobs.append(self._respecializer(segment, compiled, sizes, request.lock, run, run_pass))
-            is_only = run.is_single_segment and run_pass.feeds is not None
+            selection = None if run_pass.feeds is None else run.selection
+            is_only = selection is not None
             # A segment runs once in a run, so outputs may stay in its memory, unless they may overflow: then the host
             # looks at them.
             views = () if compiled.may_overflow else [i for i, wanted in enumerate(segment.on_host) if not wanted]
@@ -150,8 +153,8 @@ class SegmentRuns:
 
                 compiled, outputs = self.check_halves(segment, compiled, sizes, run_again, outputs, model_run, jobs)
                 at = compiled.at(sizes) or at
-            if is_only and distance is not DistantShape.WATCHED:
-                run_pass.only = compiled, at, sizes, segment
+            if selection is not None and distance is not DistantShape.WATCHED:
+                run_pass.only = compiled, at, segment, selection
             model_run.note(compiled, at, executable)
             model_run.release_if_idle()
             started = clock()
