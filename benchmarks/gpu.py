@@ -1,15 +1,18 @@
-"""Compares Opalite with PyTorch on one GPU: same weights and images, answers checked against float64, times.
-
+"""Compares Opalite with PyTorch on one GPU: same weights and inputs, answers checked against float64, times.
 
     python -m benchmarks.gpu --batch 1,8,32 --precision fp16,fp32 --json benchmarks/results/h200.json
-    python -m benchmarks.gpu --batch 1,32 --budget 150 --without ConvGemmMmaStaged,MatmulMmaStaged --json landing.json
+    python -m benchmarks.gpu --networks all --precision fp16 --parallel 12 --budget 150 --json all.json --resume
 
-Times are wall clock from the call until the device has finished, with the input on the device; transfers are separate.
-`error` is the norm of the difference from float64 over its norm. Without PyTorch the networks of `benchmarks.models`
-are measured alone and compared with Opalite's own fp32. Each row has its own process, since the state of PyTorch's
-compiler would disturb the next row. Rows are ordered by importance, and the file is written after each, so that
-`--budget` may end the work anywhere. `--parallel N` prepares N rows in parallel and then times them one at a time.
-`--without` measures each row a second time without those kernels.
+Each run gets another input, which is on the device. `io` is run_with_iobinding, whose outputs stay there, `run` takes
+and returns arrays, `opalite` repeats the launches alone (replay). PyTorch runs eagerly, as a CUDA graph, by
+torch.compile (reduce-overhead) and as a compiled and then captured graph, in its best memory format; a graph's input is
+copied into its buffer. All ways alternate in one process; milliseconds are medians until the device has finished.
+`ratio` is `io` over PyTorch's best; geometric means end the table. `error` is the norm of the difference from float64
+over its norm. Without PyTorch the networks of `benchmarks.models` are measured alone and compared with Opalite's own
+fp32. Each row has its own process, since the state of PyTorch's compiler would disturb the next row. Rows are ordered
+by importance, and the file is written after each, so that `--budget` may end the work anywhere and `--resume` goes on.
+`--parallel N` prepares N rows in parallel and then times them one at a time. `--without` measures each row a second
+time without those kernels.
 """
 
 from __future__ import annotations
@@ -22,15 +25,11 @@ import sys
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import cache
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
-
-import numpy as np
 
 import opalite
 from opalite.cl.runtime import find_runtime
@@ -38,6 +37,8 @@ from opalite.run.report.measure_peaks import measure_peaks
 from opalite.run.report.profile import Peaks
 
 from .gpu_child import READY, Child, Row
+from .gpu_problem import difference, problem
+from .gpu_ways import best_peer, inputs_like, opalite_ways, run_until_linked, summary, times_in_turn
 
 NETWORKS = ("mobilenet_v2", "resnet50", "squeezenet1_1", "vgg16", "vit_b_16")
 """Those with a target; benchmarks/torch_models.py has more."""
@@ -62,13 +63,15 @@ COLUMNS = (
     "torch_error",
     "launches",
     "opalite",
+    "io",
+    "run",
     "without",
     "device_ms",
-    "up",
-    "down",
     "eager",
     "graph",
     "compile",
+    "compiled_graph",
+    "ratio",
     "tinygrad",
 )
 
@@ -87,10 +90,13 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--precision", default="fp16,fp32")
     parser.add_argument("--device", default="gpu")
     parser.add_argument("--repeats", type=int, default=100)
-    parser.add_argument("--compile", action="store_true", help="time torch.compile, too, which takes a minute each")
+    parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile, which takes a minute a row")
     parser.add_argument("--no-torch-times", action="store_true", help="PyTorch gives weights and reference only")
     parser.add_argument("--profile", type=int, default=0, metavar="N", help="list the N dearest launches of each run")
     parser.add_argument("--budget", type=float, help="seconds after which no row begins; by default none")
+    parser.add_argument("--row-limit", type=float, metavar="SECONDS", help="leave out peers that are not ready by then")
+    parser.add_argument("--resume", action="store_true", help="keep the rows that --json has, and measure the others")
+    parser.add_argument("--exports", type=Path, help="folder that keeps exported networks for later calls")
     parser.add_argument("--without", default="", help="kernels to leave out in a second measurement of every row")
     parser.add_argument("--warm", type=float, metavar="SECONDS", help="compile in one process for each row first")
     parser.add_argument(
@@ -108,30 +114,6 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def opalite_times(session: Any, feeds: dict[str, Any], repeats: int) -> dict[str, float]:
-    """Median milliseconds of the launches alone and of both transfers, in consecutive runs."""
-    run_until_linked(session, feeds)
-    runs = []
-    for _ in range(5):
-        session.run(None, feeds)
-        runs.append(session.last_timing)
-    for _ in range(10):
-        session.replay()
-    return {
-        "opalite": median(session.replay() for _ in range(repeats)) * 1e3,
-        "up": median(t.upload_s for t in runs) * 1e3,
-        "down": median(t.download_s for t in runs) * 1e3,
-    }
-
-
-def run_until_linked(session: Any, feeds: dict[str, Any]) -> None:
-    """Runs until the decision whether launches are linked (docs/running.md)."""
-    for _ in range(2):
-        for _ in range(30):
-            session.run(None, feeds)
-        session.settle()
-
-
 def rows(options: argparse.Namespace) -> list[Row]:
     """(network, batch, precision) of everything requested, most important first."""
     batches, precisions = [int(b) for b in options.batch.split(",")], options.precision.split(",")
@@ -142,15 +124,6 @@ def rows(options: argparse.Namespace) -> list[Row]:
         networks = list(KNOWN)
     asked = [(n, b, p) for b in batches for n in networks for p in precisions]
     return sorted(asked, key=lambda row: FIRST.index(row) if row in FIRST else len(FIRST))
-
-
-def coded(name: str, batch: int) -> tuple[bytes, Any]:
-    """(ONNX file, images) of the network built in code."""
-    from .models import build
-    from .models.feeds import random_feeds
-
-    model = build({"vit_b_16": "vit_b16"}.get(name, name), batch)
-    return model.SerializeToString(), next(iter(random_feeds(model, seed=1).values()))
 
 
 def warm(options: argparse.Namespace) -> None:
@@ -178,91 +151,107 @@ def warm_row(options: argparse.Namespace, row: str) -> None:
     name, batch, precision = row.split(",")
     data, x = problem(name, int(batch), options.problems)[:2]
     with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
-        run_until_linked(session, {session.get_inputs()[0].name: x})
-
-
-@cache
-def problem(name: str, batch: int, kept: Path | None = None) -> tuple[bytes, Any, Any, Any]:
-    """(ONNX file, images as NumPy, reference answer or None, PyTorch module or None).
-
-    kept: a folder that caches the first three.
-    """
-    if find_spec("torch") is None:
-        return *coded(name, batch), None, None
-    from . import torch_models, torch_times
-
-    module = torch_models.build(name)
-    path = None if kept is None else kept / f"{name}-{batch}.npz"
-    if path is not None and path.exists():
-        with np.load(path) as found:
-            return found["data"].tobytes(), found["x"], found["want"], module
-    x = torch_models.sample(name, batch)
-    data = torch_models.export(module, x)
-    want = torch_times.reference(torch_models.build(name), x)
-    if path is not None:
-        part = path.with_suffix(f".{os.getpid()}.npz")
-        np.savez(part, data=np.frombuffer(data, np.uint8), x=x.numpy(), want=want)
-        part.replace(path)
-    return data, x.numpy(), want, module
+        for run in opalite_ways(session, inputs_like(x)).values():
+            run_until_linked(session, run)
 
 
 def measure_row(options: argparse.Namespace) -> None:
     """Measures the row that the parent requested, on its signal."""
+    begun = time.monotonic()
     name, batch, precision = options.row.split(",")
     flops, bandwidth = map(float, options.peaks.split(","))
+    data, x, want, module = problem(name, int(batch), options.problems)
+    stages = {"exported_s": time.monotonic() - begun}
     if options.parallel > 1:
         with suppress(Exception):  # errors are reported by the measurement
             warm_row(options, options.row)
+    stages["warm_s"] = time.monotonic() - begun
+    until = None if options.row_limit is None else begun + options.row_limit
+    peers, record = ({}, {}) if module is None else _peers(module, x, want, precision, options, until)
+    record |= stages | {"ready_s": time.monotonic() - begun}
     print(READY, flush=True)
     sys.stdin.readline()
-    record = measure((name, int(batch), precision), options, Peaks(flops, bandwidth))
+    record |= measure((name, int(batch), precision), data, x, want, peers, options, Peaks(flops, bandwidth))
     options.json.write_text(json.dumps(record))
 
 
-def measure(row: Row, options: argparse.Namespace, peaks: Peaks) -> dict[str, Any]:
-    """The record of one row."""
-    name, batch, precision = row
-    data, x, want, module = problem(name, batch, options.problems)
-    record: dict[str, Any] = {"network": name, "batch": batch, "precision": precision}
+def _peers(
+    module: Any, x: Any, want: Any, precision: str, options: argparse.Namespace, until: float | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """PyTorch's ways, compiled and captured, and what is known of them."""
+    import torch
+
+    from .torch_times import error, torch_ways
+
+    dtype = torch.float16 if precision == "fp16" else torch.float32
+    record: dict[str, Any] = {}
     try:
-        record |= _opalite(data, x, want, precision, options, peaks)
+        if not options.no_torch_times:
+            inputs = [torch.from_numpy(a) for a in inputs_like(x)]
+            peers, record["torch_refused"] = torch_ways(
+                module, inputs, dtype, compiled=not options.no_compile, until=until
+            )
+        else:
+            peers = {}
+        record["torch_error"] = error(module, torch.from_numpy(x), dtype, want)
     except Exception as e:
-        record |= {"failed": f"{type(e).__name__}: {e}"[:2000], "error": float("nan"), "kernels": [], "nodes": []}
+        return {}, {"torch_failed": f"{type(e).__name__}: {e}"[:2000]}
+    return peers, record
+
+
+def measure(
+    row: Row, data: bytes, x: Any, want: Any, peers: dict[str, Any], options: argparse.Namespace, peaks: Peaks
+) -> dict[str, Any]:
+    """The record of one row. peers: PyTorch's ways."""
+    name, batch, precision = row
+    record: dict[str, Any] = {"network": name, "batch": batch, "precision": precision, "kernels": [], "nodes": []}
+    ways = dict(peers)
+    with ExitStack() as stack:
+        session = None
+        try:
+            session = stack.enter_context(opalite.InferenceSession(data, device=options.device, precision=precision))
+            feeds = {session.get_inputs()[0].name: x}
+            record["error"] = difference(session.run(None, feeds)[0], want)
+            own = opalite_ways(session, inputs_like(x))
+            for run in own.values():
+                run_until_linked(session, run)
+            record["strategy"] = session.last_timing.strategy
+            ways |= own
+        except Exception as e:
+            session = None
+            record |= {"failed": f"{type(e).__name__}: {e}"[:2000], "error": float("nan")}
+        times = times_in_turn(ways, options.repeats)
+        if peers:
+            from .torch_times import best_formats
+
+            times = best_formats(times)
+        record |= times
+        if session is not None:
+            record |= _profile(session, feeds, options, peaks)
+    if (best := best_peer(record)) is not None and "io" in record:
+        record["ratio"] = record["io"] / best
     if options.without:
         record |= _without(data, x, want, precision, options)
-    if module is not None:
-        try:
-            record |= _torch_times(module, x, want, precision, options)
-        except Exception as e:
-            record["torch_failed"] = f"{type(e).__name__}: {e}"[:2000]
     if name in options.tinygrad.split(",") and row[1:] == (1, "fp32"):
         record["tinygrad"] = tinygrad_ms(data, x, options.repeats)
     return record
 
 
-def _opalite(
-    data: bytes, x: Any, want: Any, precision: str, options: argparse.Namespace, peaks: Peaks
-) -> dict[str, Any]:
-    """Error, times and kernels of one session."""
-    record: dict[str, Any] = {}
-    with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
-        feeds = {session.get_inputs()[0].name: x}
-        record["error"] = difference(session.run(None, feeds)[0], want)
-        record |= opalite_times(session, feeds, options.repeats)
-        profile = session.profile(feeds, 5)
-        kernels = profile.by_kernel()
-        record["launches"] = sum(r.launches for r in kernels)
-        record["device_ms"] = profile.device_s * 1e3
-        record["kernels"] = [(r.name, r.launches, r.seconds * 1e6, r.gflops, r.gbytes) for r in kernels]
-        record["shares"] = {r.name: (r.gflops * 1e9 / peaks.flops, r.gbytes * 1e9 / peaks.bandwidth) for r in kernels}
-        nodes = sorted(profile.by_node(), key=lambda r: -r.seconds)[: options.profile]
-        record["nodes"] = [(r.name, r.seconds * 1e6, r.gflops, r.gbytes) for r in nodes]
-    return record
-
-
-def difference(got: Any, want: Any) -> float:
-    """Norm of the difference over the norm; 0 without a reference."""
-    return 0.0 if want is None else float(np.linalg.norm(got - want) / np.linalg.norm(want))
+def _profile(session: Any, feeds: dict[str, Any], options: argparse.Namespace, peaks: Peaks) -> dict[str, Any]:
+    """Launches and kernels of a session, and seconds of transfers in its runs."""
+    profile = session.profile(feeds, 5)
+    session.run(None, feeds)
+    timing, kernels = session.last_timing, profile.by_kernel()
+    nodes = sorted(profile.by_node(), key=lambda r: -r.seconds)[: options.profile]
+    return {
+        "up": timing.upload_s * 1e3,
+        "down": timing.download_s * 1e3,
+        "launches": sum(r.launches for r in kernels),
+        "device_ms": profile.device_s * 1e3,
+        "kernels": [(r.name, r.launches, r.seconds * 1e6, r.gflops, r.gbytes) for r in kernels],
+        "shares": {r.name: (r.gflops * 1e9 / peaks.flops, r.gbytes * 1e9 / peaks.bandwidth) for r in kernels},
+        "nodes": [(r.name, r.seconds * 1e6, r.gflops, r.gbytes) for r in nodes],
+    }
 
 
 def _without(data: bytes, x: Any, want: Any, precision: str, options: argparse.Namespace) -> dict[str, float]:
@@ -271,9 +260,11 @@ def _without(data: bytes, x: Any, want: Any, precision: str, options: argparse.N
     os.environ["OPALITE_EXCLUDE_KERNELS"] = options.without
     try:
         with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
-            feeds = {session.get_inputs()[0].name: x}
-            error = difference(session.run(None, feeds)[0], want)
-            return {"without": opalite_times(session, feeds, options.repeats)["opalite"], "without_error": error}
+            error = difference(session.run(None, {session.get_inputs()[0].name: x})[0], want)
+            ways = opalite_ways(session, inputs_like(x))
+            for run in ways.values():
+                run_until_linked(session, run)
+            return {"without": times_in_turn(ways, options.repeats)["opalite"], "without_error": error}
     finally:
         os.environ["OPALITE_EXCLUDE_KERNELS"] = before
 
@@ -285,19 +276,6 @@ def tinygrad_ms(data: bytes, x: Any, repeats: int) -> float | None:
     from .tinygrad_times import median_ms
 
     return median_ms(data, x, repeats)
-
-
-def _torch_times(module: Any, x: Any, want: Any, precision: str, options: argparse.Namespace) -> dict[str, float]:
-    import torch
-
-    from . import torch_times
-
-    dtype = torch.float16 if precision == "fp16" else torch.float32
-    given, compiled = torch.from_numpy(x), options.compile and precision == "fp16"
-    found = {"torch_error": torch_times.error(module, given, dtype, want)}
-    if not options.no_torch_times:
-        found |= torch_times.measure(module, given, dtype, compiled=compiled, repeats=options.repeats)
-    return found
 
 
 def is_wrong(record: dict[str, Any]) -> bool:
@@ -354,7 +332,8 @@ def main() -> int:
         measure_row(options)
         return 0
     with TemporaryDirectory() as folder:
-        options.problems = Path(folder)
+        options.problems = options.exports or Path(folder)
+        options.problems.mkdir(parents=True, exist_ok=True)
         return measure_all(options, started)
 
 
@@ -363,20 +342,21 @@ def measure_all(options: argparse.Namespace, started: float) -> int:
     if options.warm:
         warm(options)
         print(f"compiled in {time.monotonic() - started:.0f} s", flush=True)
-    records: list[dict[str, Any]] = []
+    records = json.loads(options.json.read_text())["records"] if options.resume and options.json.exists() else []
+    done = {(r["network"], r["batch"], r["precision"]) for r in records if "failed" not in r}
     failed = False
     peaks = measure_peaks(find_runtime(options.device))
     print(f"{peaks.flops * 1e-12:.1f} TFLOP/s float32, {peaks.bandwidth * 1e-9:.0f} GB/s measured")
     print(" ".join(f"{c:>12}" for c in COLUMNS))
-    left = rows(options)
+    left = [row for row in rows(options) if row not in done]
     while left:
         if options.budget is not None and time.monotonic() - started > options.budget:
             print(f"left out from {left[0]} on: the budget is spent")
             break
         now, left = left[: options.parallel], left[options.parallel :]
-        children = [Child(row, peaks, options.problems) for row in now]
+        children = [Child(row, peaks, options.problems, len(now)) for row in now]
         for child in children:
-            child.wait()
+            child.wait(options.row_limit and 1.3 * options.row_limit)
         for child in children:
             try:
                 records.append(child.record())
@@ -387,6 +367,8 @@ def measure_all(options: argparse.Namespace, started: float) -> int:
                 traceback.print_exc(file=sys.stdout)
             if options.json is not None:
                 write(options.json, options, peaks, records)
+    for line in summary(records):
+        print(line)
     return int(failed or any(map(is_wrong, records)))
 
 

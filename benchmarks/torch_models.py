@@ -16,6 +16,20 @@ import torch
 import torchvision
 from torch import nn
 
+from .torch_networks import (
+    DiffusionBlock,
+    Part,
+    SelectiveScan,
+    Translator,
+    UNet,
+    Vocoder,
+    encoder,
+    lstm,
+    segformer,
+    ssdlite,
+    whisper,
+)
+
 Build = Callable[[], Any]
 Sample = Callable[[int, Any], Any]
 
@@ -38,51 +52,6 @@ class Network:
     sample: Sample
 
 
-class Part(nn.Module):
-    """A module that returns one tensor of the outputs of `inner`."""
-
-    def __init__(self, inner: Any, pick: Callable[[Any], Any]) -> None:
-        super().__init__()
-        self.inner, self.pick = inner, pick
-
-    def forward(self, x: Any) -> Any:
-        """The tensor."""
-        return self.pick(self.inner(x))
-
-
-class UNet(nn.Module):
-    """U-Net of four levels from 32 channels, with batch normalisation; one plane out (Ronneberger et al., 2015)."""
-
-    def __init__(self, width: int = 32, levels: int = 4) -> None:
-        super().__init__()
-        sizes = [width << i for i in range(levels + 1)]
-        self.down = nn.ModuleList(self._block(a, b) for a, b in zip([3, *sizes[:-2]], sizes[:-1], strict=True))
-        self.middle = self._block(sizes[-2], sizes[-1])
-        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * c, c, 2, 2) for c in sizes[-2::-1])
-        self.join = nn.ModuleList(self._block(2 * c, c) for c in sizes[-2::-1])
-        self.last = nn.Conv2d(width, 1, 1)
-
-    @staticmethod
-    def _block(inputs: int, outputs: int) -> nn.Sequential:
-        pairs = [(inputs, outputs), (outputs, outputs)]
-        layers = [
-            nn.Sequential(nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU()) for a, b in pairs
-        ]
-        return nn.Sequential(*layers)
-
-    def forward(self, x: Any) -> Any:
-        """Planes [batch,1,height,width]."""
-        kept = []
-        for block in self.down:
-            x = block(x)
-            kept.append(x)
-            x = nn.functional.max_pool2d(x, 2)
-        x = self.middle(x)
-        for up, join in zip(self.up, self.join, strict=True):
-            x = join(torch.cat([up(x), kept.pop()], 1))
-        return self.last(x)
-
-
 def _vision(name: str) -> Build:
     return lambda: getattr(torchvision.models, name)(weights=None)
 
@@ -103,72 +72,51 @@ def _segmentation(name: str) -> Build:
     return made
 
 
-def _ssdlite() -> Any:
-    """Scores of all anchors of SSDlite-320, without non-maximum suppression."""
-    model = torchvision.models.detection.ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None)
-    inner = nn.ModuleDict({"backbone": model.backbone, "head": model.head})
-
-    class Scores(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = inner
-
-        def forward(self, x: Any) -> Any:
-            found = self.inner["head"](list(self.inner["backbone"](x).values()))
-            return torch.cat([found["cls_logits"], found["bbox_regression"]], -1)
-
-    return Scores()
-
-
-def _lstm(kind: Any) -> Build:
-    return lambda: Part(kind(512, 512, num_layers=2, bidirectional=True, batch_first=True), lambda found: found[0])
-
-
-def _bert() -> Any:
-    from transformers import BertConfig, BertModel
-
-    return Part(BertModel(BertConfig()), lambda found: found.last_hidden_state)
-
-
-def _whisper() -> Any:
-    from transformers import WhisperConfig
-    from transformers.models.whisper.modeling_whisper import WhisperEncoder
-
-    config = WhisperConfig(d_model=384, encoder_layers=4, encoder_attention_heads=6, encoder_ffn_dim=1536)
-    return Part(WhisperEncoder(config), lambda found: found.last_hidden_state)
-
-
-def _segformer() -> Any:
-    from transformers import SegformerConfig, SegformerForSemanticSegmentation
-
-    return Part(SegformerForSemanticSegmentation(SegformerConfig()), lambda found: found.logits)
-
-
 def _sounds(batch: int, rng: Any) -> Any:
     return torch.randn(batch, 80, 3000, generator=rng)
 
 
-def _sequences(batch: int, rng: Any) -> Any:
-    return torch.randn(batch, 100, 512, generator=rng)
+def _sequences(count: int, width: int) -> Sample:
+    return lambda batch, rng: torch.randn(batch, count, width, generator=rng)
+
+
+def _latents(batch: int, rng: Any) -> Any:
+    return torch.randn(batch, 4, 64, 64, generator=rng)
+
+
+def _spectrograms(batch: int, rng: Any) -> Any:
+    return torch.randn(batch, 80, 200, generator=rng)
 
 
 _VISION = (
     *("mobilenet_v2", "resnet50", "squeezenet1_1", "vgg16", "vit_b_16", "densenet121", "convnext_tiny"),
     *("efficientnet_b0", "swin_t", "mobilenet_v3_large", "regnet_y_800mf", "resnext50_32x4d", "efficientnet_v2_s"),
-    "maxvit_t",
+    *("swin_v2_t", "maxvit_t"),
 )
 NETWORKS: dict[str, Network] = {
     **{name: Network(_vision(name), images(224)) for name in _VISION},
     "inception_v3": Network(_inception, images(299)),
     "googlenet": Network(_googlenet, images(224)),
     "deeplabv3_resnet50": Network(_segmentation("deeplabv3_resnet50"), images(520)),
-    "ssdlite320": Network(_ssdlite, images(320)),
-    "segformer_b0": Network(_segformer, images(512)),
+    "ssdlite320": Network(ssdlite, images(320)),
+    "segformer_b0": Network(segformer, images(512)),
     "unet_512": Network(UNet, images(512)),
-    "lstm": Network(_lstm(nn.LSTM), _sequences),
-    "gru": Network(_lstm(nn.GRU), _sequences),
-    "bert_base": Network(_bert, words(128)),
-    "whisper_tiny": Network(_whisper, _sounds),
+    "lstm": Network(lstm(nn.LSTM), _sequences(100, 512)),
+    "gru": Network(lstm(nn.GRU), _sequences(100, 512)),
+    "gru_seq2seq": Network(Translator, _sequences(50, 512)),
+    "mamba_like": Network(SelectiveScan, _sequences(128, 256)),
+    "sd_unet_block": Network(DiffusionBlock, _latents),
+    "hifigan": Network(Vocoder, _spectrograms),
+    "bert_base": Network(encoder("Bert"), words(128)),
+    "deberta_v2": Network(
+        encoder("DebertaV2", hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072),
+        words(128),
+    ),
+    "gpt2_prefill128": Network(encoder("GPT2", use_cache=False), words(128)),
+    "clip_text": Network(encoder("CLIPText"), words(77, 49408)),
+    "whisper_tiny": Network(
+        whisper(d_model=384, encoder_layers=4, encoder_attention_heads=6, encoder_ffn_dim=1536), _sounds
+    ),
 }
 
 

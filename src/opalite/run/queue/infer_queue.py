@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from queue import SimpleQueue
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from ...errors import InputError, InputTypeError
 from ...ir.device.device_info import DeviceInfo
@@ -19,6 +18,9 @@ from ..api.session.inference_session import InferenceSession
 from .session_workers import Worker, open_workers
 
 Inputs = Mapping[str, Any]
+T = TypeVar("T")
+SHORT_S = 5e-4
+"""Mean seconds of a run on a CPU up to which the caller computes its request: waking a thread would take as long."""
 
 
 class Job(Future[list[Any]]):
@@ -28,10 +30,14 @@ class Job(Future[list[Any]]):
     after the job is done. queued_s, run_s: seconds in the queue, and in the worker.
     """
 
-    def __init__(self, index: int, inputs: Mapping[str, Any], names: Sequence[str] | None, userdata: Any) -> None:
+    def __init__(
+        self, index: int, inputs: Inputs, names: Sequence[str] | None, userdata: Any, is_awaited: bool
+    ) -> None:
+        """is_awaited: a caller waits for the job and gets its error."""
         super().__init__()
         self.index = index
         self.userdata = userdata
+        self.is_awaited = is_awaited
         self.inputs: Mapping[str, Any] | None = inputs
         self.output_names = names
         self.queued_s = self.run_s = 0.0
@@ -95,17 +101,21 @@ class InferQueue:
                 raise InputError(f"{name} is a number of at least 1, or None, got {count!r}")
         self._workers = open_workers(model, devices, workers, processes, options)
         self.jobs = jobs if jobs is not None else 2 * len(self._workers)
-        self._free: SimpleQueue[Worker] = SimpleQueue()
-        for worker in self._workers:
-            self._free.put(worker)
+        self._free = self._workers[::-1]
         self._threads = ThreadPoolExecutor(len(self._workers), "opalite-queue")
-        self._thread_local = threading.local()  # has the attribute `is_worker` in the threads of `_threads`
-        self._change = threading.Condition()
+        self._servers = 0  # calls of `_serve` that are under way, one in each thread
+        self._thread_local = threading.local()  # is_computing: the thread is in a run or a callback
+        self._lock = threading.Lock()  # of the fields below
+        self._change = threading.Condition(self._lock)  # notified if any thread waits
+        self._waiting = 0
+        self._mean_s = 1.0  # of a run; the last ones count most
+        self._has_one_cpu = len(self._workers) == 1 and self._workers[0].device.kind == "cpu" and not processes
         self._accepted = 0
+        self._pending: deque[Job] = deque()  # not begun
         self._unfinished: set[Job] = set()
-        self._callbacks_running = 0
+        self._finishing = 0  # jobs whose results are being stored, or whose callbacks run
         self._callback: Callback | None = None
-        self._failure: Exception | None = None  # the first error to be raised by `wait_all`
+        self._failure: BaseException | None = None  # the first error to be raised by `wait_all`
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -120,8 +130,8 @@ class InferQueue:
     def set_callback(self, callback: Callback | None) -> None:
         """Set a function `callback(job, userdata)` to call for every finished, failed or cancelled request.
 
-        The callback runs in a worker's thread, which then takes the next request. `job.result()` raises the error of
-        the request. `wait_all` raises the errors of callbacks.
+        The callback runs in the thread that computed the request, which then takes the next one. `job.result()` raises
+        the error of the request. `wait_all` raises the errors of callbacks.
         """
         if callback is not None and not callable(callback):
             raise InputTypeError(f"set_callback takes a function of (job, userdata), got {callback!r}")
@@ -130,13 +140,14 @@ class InferQueue:
     def start_async(self, inputs: Inputs, userdata: Any = None, output_names: Sequence[str] | None = None) -> Job:
         """Accept a request with arrays by input name, which must not change until the request is done.
 
-        Waits while `jobs` requests are unfinished, except in a callback.
+        Waits while `jobs` requests are unfinished, except in a callback. Requests that take less than half a
+        millisecond on a CPU are computed by the calling thread.
         """
-        return self._start(inputs, userdata, output_names, is_bounded=not hasattr(self._thread_local, "is_worker"))
+        return self._start(inputs, userdata, output_names, is_bounded=not self._is_computing)
 
     def is_ready(self) -> bool:
         """Whether `start_async` would return without waiting."""
-        with self._change:
+        with self._lock:
             return len(self._unfinished) < self.jobs
 
     def wait_all(self) -> None:
@@ -145,9 +156,12 @@ class InferQueue:
         Raises the first error of a callback since the last `wait_all`, or without a callback the first error of a
         request of `start_async`. The queue can be used again.
         """
-        with self._change:
-            self._change.wait_for(lambda: not self._unfinished and not self._callbacks_running)
+
+        def take_failure() -> BaseException | None:
             failure, self._failure = self._failure, None
+            return failure
+
+        failure = self._wait_for(lambda: not self._unfinished and not self._finishing, take_failure)
         if failure is not None:
             raise failure
 
@@ -162,26 +176,30 @@ class InferQueue:
             stack.callback(_cancel, ahead)
             for i, feeds in enumerate(inputs):
                 if len(ahead) >= self.jobs:
-                    yield _await(ahead.popleft())
+                    yield self._await(ahead.popleft())
                 ahead.append(self._start(feeds, i, output_names, is_awaited=True))
             while ahead:
-                yield _await(ahead.popleft())
+                yield self._await(ahead.popleft())
 
     def as_completed(self, inputs: Iterable[Inputs], output_names: Sequence[str] | None = None) -> Iterator[Job]:
         """Yield finished jobs like `map`, in the order in which they finish."""
-        done: SimpleQueue[Any] = SimpleQueue()
+        done: deque[Any] = deque()
         ahead: set[Job] = set()
+
+        def first() -> Job:
+            job: Job = self._wait_for(lambda: bool(done), done.popleft)
+            ahead.remove(job)
+            return job
+
         with ExitStack() as stack:
             stack.callback(_cancel, ahead)
             for i, feeds in enumerate(inputs):
                 if len(ahead) >= self.jobs:
-                    ahead.remove(job := done.get())
-                    yield job
+                    yield first()
                 ahead.add(job := self._start(feeds, i, output_names, is_awaited=True))
-                job.add_done_callback(done.put)
+                job.add_done_callback(done.append)
             while ahead:
-                ahead.remove(job := done.get())
-                yield job
+                yield first()
 
     async def arun(self, inputs: Inputs, output_names: Sequence[str] | None = None) -> list[Any]:
         """Compute a request in asyncio without blocking the loop; returns the outputs.
@@ -198,7 +216,7 @@ class InferQueue:
 
     def close(self, *, cancel: bool = False) -> None:
         """Finish accepted requests, then end sessions and processes. cancel: drop requests that have not begun."""
-        with self._change:
+        with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
@@ -226,51 +244,113 @@ class InferQueue:
         """Accept a request. is_awaited: the caller waits for the job and gets its error."""
         if not isinstance(inputs, Mapping):
             raise InputTypeError(f"inputs are a dict of arrays by name, got {type(inputs).__name__}")
-        with self._change:
-            if is_bounded:
-                self._change.wait_for(lambda: len(self._unfinished) < self.jobs or self._is_closed)
+
+        def accept() -> tuple[Job, Worker | None]:
             if self._is_closed:
                 raise InputError("this InferQueue is closed; make another")
-            job = Job(self._accepted, inputs, names, userdata)
+            job = Job(self._accepted, inputs, names, userdata, is_awaited)
             self._accepted += 1
             self._unfinished.add(job)
-            self._threads.submit(self._work, job, is_awaited)
+            if is_direct and self._mean_s < SHORT_S and self._free and not self._pending:
+                return job, self._free.pop()
+            self._pending.append(job)
+            self._start_server()
+            return job, None
+
+        is_direct = self._has_one_cpu and is_bounded and not self._is_computing
+        is_over = self._has_room if is_bounded else _always
+        job, worker = self._wait_for(is_over, accept)
+        if worker is not None:
+            self._compute(job, worker)
         return job
 
-    def _work(self, job: Job, is_awaited: bool) -> None:
-        """Compute a job on a free worker, then call the callback. Runs in one of `len(self)` threads."""
-        self._thread_local.is_worker = True
-        outputs, error = None, None
-        is_cancelled = not job.begin()
-        if not is_cancelled:
-            worker = self._free.get()
-            try:
-                outputs = worker.run(job.output_names, job.inputs or {})
-            except Exception as e:  # stored in the job
-                error = e
-            self._free.put(worker)
-        with self._change:
-            self._unfinished.remove(job)
-            self._callbacks_running += 1
-            self._change.notify_all()
-        if not is_cancelled:
-            job.end(outputs, error)
-        callback = self._callback
-        failure = error if callback is None and not is_awaited else None
+    def _has_room(self) -> bool:
+        return len(self._unfinished) < self.jobs or self._is_closed
+
+    @property
+    def _is_computing(self) -> bool:
+        return getattr(self._thread_local, "is_computing", False)
+
+    def _await(self, job: Job) -> Job:
+        return self._wait_for(job.done, lambda: job)
+
+    def _wait_for(self, is_over: Callable[[], bool], then: Callable[[], T]) -> T:
+        """Wait until `is_over`, then call `then` with the lock held and return its result."""
+        with self._lock:
+            while not is_over():
+                self._waiting += 1
+                self._change.wait()
+                self._waiting -= 1
+            return then()
+
+    def _start_server(self) -> None:
+        """Have a thread compute pending jobs, unless there is one for each worker. The caller holds the lock."""
+        if self._pending and self._free and self._servers < len(self._workers):
+            self._servers += 1
+            self._threads.submit(self._serve)
+
+    def _serve(self) -> None:
+        """Compute jobs while there are any."""
         try:
+            while (job := self._take_or_leave()) is not None:
+                self._compute(*job)
+        except BaseException:  # an exit of the thread
+            with self._lock:
+                self._servers -= 1
+                self._start_server()
+            raise
+
+    def _take_or_leave(self) -> tuple[Job, Worker] | None:
+        with self._lock:
+            if (job := self._take()) is None:
+                self._servers -= 1
+            return job
+
+    def _take(self) -> tuple[Job, Worker] | None:
+        """The next job and a free worker, if there are both. The caller holds the lock."""
+        return (self._pending.popleft(), self._free.pop()) if self._pending and self._free else None
+
+    def _compute(self, job: Job, worker: Worker) -> None:
+        """Compute a job, then call the callback."""
+        self._thread_local.is_computing = True
+        failure: BaseException | None = None
+        try:
+            outputs, error = None, None
+            if not (is_cancelled := not job.begin()):
+                try:
+                    outputs = worker.run(job.output_names, job.inputs or {})
+                except BaseException as e:  # stored in the job
+                    error = e
+            callback = self._callback
+            with self._lock:
+                self._unfinished.remove(job)
+                self._finishing += 1
+                self._free.append(worker)
+                self._start_server()
+                if callback is not None and self._waiting:
+                    self._change.notify_all()
+            if not is_cancelled:
+                job.end(outputs, error)
+            if callback is None and not job.is_awaited:
+                failure = error
+            if error is not None and not isinstance(error, Exception):
+                raise error  # an interrupt of the thread
             if callback is not None:
                 callback(job, job.userdata)
-        except Exception as e:  # raised by `wait_all`: no caller could catch it here
+        except Exception as e:  # of the callback; raised by `wait_all`: no caller could catch it here
             failure = e
-        with self._change:
-            self._callbacks_running -= 1
-            self._failure = self._failure or failure
-            self._change.notify_all()
+        finally:
+            self._thread_local.is_computing = False
+            with self._lock:
+                self._finishing -= 1
+                self._mean_s += 0.2 * (job.run_s - self._mean_s)
+                self._failure = self._failure or failure
+                if self._waiting:
+                    self._change.notify_all()
 
 
-def _await(job: Job) -> Job:
-    job.exception()
-    return job
+def _always() -> bool:
+    return True
 
 
 def _cancel(jobs: Iterable[Job]) -> None:

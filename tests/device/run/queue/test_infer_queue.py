@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import opalite
 from opalite.cl.device.enumerate_devices import find_device
+from opalite.run.queue import infer_queue
 
 from ....helpers.small_models import classifier, noise
 
@@ -176,6 +178,57 @@ def test_callbacks_may_ask_for_more(session: opalite.InferenceSession) -> None:
         queue.start_async(FEEDS[0], 3)
         queue.wait_all()
     assert sorted(found) == [0] * 8 + [1] * 4 + [2] * 2 + [3]
+
+
+def test_the_caller_computes_short_requests_on_a_cpu(
+    session: opalite.InferenceSession, monkeypatch: pytest.MonkeyPatch, expected: list[Any]
+) -> None:
+    """But not those that it starts in a callback or awaits in asyncio, nor longer ones."""
+    threads: list[int] = []
+    with opalite.InferQueue(session, workers=1) as queue:
+        real = queue._workers[0].run
+
+        def run(*arguments: Any) -> Any:
+            threads.append(threading.get_ident())
+            return real(*arguments)
+
+        monkeypatch.setattr(queue._workers[0], "run", run)
+        is_cpu = queue.devices[0].kind == "cpu"
+        queue._mean_s = 0.0
+        job = queue.start_async(FEEDS[0])
+        assert job.done() or not is_cpu
+        np.testing.assert_allclose(job.result()[0], expected[0], rtol=1e-6)
+        queue._mean_s = 0.0
+        asyncio.run(queue.arun(FEEDS[0]))
+        queue._mean_s = infer_queue.SHORT_S
+        queue.start_async(FEEDS[0]).result()
+        assert [t == threading.get_ident() for t in threads] == [is_cpu, False, False]
+        nested: list[Any] = []
+        queue.set_callback(lambda job, i: nested.append(queue.start_async(FEEDS[1], i - 1)) if i else None)
+        queue._mean_s = 0.0
+        queue.start_async(FEEDS[0], 5)
+        queue.wait_all()
+        assert len(nested) == 5
+
+
+def test_an_interrupt_leaves_the_queue_usable(
+    session: opalite.InferenceSession, monkeypatch: pytest.MonkeyPatch, expected: list[Any]
+) -> None:
+    with opalite.InferQueue(session, workers=1) as queue:
+        real, calls = queue._workers[0].run, iter(range(100))
+
+        def run(*arguments: Any) -> Any:
+            if next(calls) == 0:
+                raise KeyboardInterrupt
+            return real(*arguments)
+
+        monkeypatch.setattr(queue._workers[0], "run", run)
+        queue._mean_s = 0.0
+        with pytest.raises(KeyboardInterrupt):
+            queue.start_async(FEEDS[0]).result()
+        with suppress(KeyboardInterrupt):
+            queue.wait_all()
+        check({job.userdata: job.result()[0] for job in queue.map(FEEDS)}, expected)
 
 
 def test_requests_can_be_taken_back(session: opalite.InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
