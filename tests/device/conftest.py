@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import cache
+from uuid import uuid4
 
 import pytest
 
 from opalite.cl.device.enumerate_devices import list_all
 from opalite.cl.runtime import Runtime, find_runtime
+from opalite.run.execute.strategies import stored_decision
 
 
 @cache
@@ -51,3 +53,9 @@ def _sessions_take_the_same_device(request: pytest.FixtureRequest, monkeypatch: 
     device = None if callspec is None else callspec.params.get("device_id")
     if isinstance(device, str):
         monkeypatch.setenv("OPALITE_DEVICE", device)
+
+
+@pytest.fixture(autouse=True)
+def _decisions_of_other_tests_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = str(uuid4())
+    monkeypatch.setattr(stored_decision, "package_state", lambda: state)

@@ -15,7 +15,8 @@ from opalite import knobs
 from opalite.errors import OpaliteError
 from opalite.ir.precision import Precision
 from opalite.plan.generic_programs import generic_programs
-from opalite.run.execute.strategies.persistent_kernel_strategy import PAIRS, may_link
+from opalite.run.execute.strategies.linked_kernel_choice import PAIRS
+from opalite.run.execute.strategies.persistent_kernel_strategy import may_link
 
 from .case import Case, Feeds
 from .judge import Fault, Oracle, compare

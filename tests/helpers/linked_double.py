@@ -10,9 +10,27 @@ import pytest
 from opalite.plan.program import Storage, UploadStep
 from opalite.run.execute import executable
 from opalite.run.execute.shape_instance import ShapeInstance
-from opalite.run.execute.strategies import linked_ptx_kernels, persistent_kernel_strategy
-from opalite.run.execute.strategies.launch_parameter_buffer import LaunchParameterBuffer
-from opalite.run.execute.strategies.linked_ptx_kernels import BufferRange, LinkError
+from opalite.run.execute.strategies import (
+    link_stretches,
+    linked_kernel_choice,
+    linked_ptx_kernels,
+    persistent_kernel_strategy,
+)
+from opalite.run.execute.strategies.link_stretches import BufferRange, LinkError, Stretch
+
+
+class DoubleLinker:
+    """A StretchLinker that links nothing."""
+
+    refuses = ""
+
+    def __init__(self, instance: ShapeInstance, table: Any) -> None:
+        pass
+
+    def link(self, built: Any) -> list[Stretch]:
+        if self.refuses:
+            raise LinkError(self.refuses)
+        return []
 
 
 class Double:
@@ -25,15 +43,13 @@ class Double:
     forgets = False
     leaves = False
     made: list[Double]
-    refuses = ""
+    Linker: type[DoubleLinker]
     condemned = ""
 
-    def __init__(self, instance: ShapeInstance, built: Any) -> None:
-        if self.refuses:
-            raise LinkError(self.refuses)
+    def __init__(self, instance: ShapeInstance, stretches: Any, table: Any, programs: Any) -> None:
         program, prepared = instance.program, instance.launches
         self.program, self.prepared, self.io = program, prepared, instance.io
-        self.table = None if instance.dynamic is None else LaunchParameterBuffer(instance.rt, instance.dynamic)
+        self.table = table
         self.launches = {i: [launch] for i, launch in prepared.items()}
         if self.forgets:
             self.launches[max(self.launches)] = []
@@ -49,7 +65,7 @@ class Double:
         self._rt = instance.rt
         buffers = [s for s in program.slots if s.image is None]
         self._reserved = [s for s in buffers if s.storage is Storage.RESERVED]
-        places = linked_ptx_kernels.find_buffer_ranges(instance)
+        places = link_stretches.find_buffer_ranges(instance)
         others = [s for s in buffers if s.storage is not Storage.STATIC and s not in self._reserved]
         self._memory = {s.id: places[s.id] for s in others}
 
@@ -120,11 +136,12 @@ def double(monkeypatch: pytest.MonkeyPatch) -> type[Double]:
     """Linking is supported, and linked kernels count as faster."""
     monkeypatch.setenv("OPALITE_STRATEGY", "persistent")
     monkeypatch.setattr(executable, "may_link", lambda rt: True)
-    monkeypatch.setattr(persistent_kernel_strategy, "WORTH_RUNS", 2)
-    monkeypatch.setattr(persistent_kernel_strategy, "GAIN", 1e9)
-    monkeypatch.setattr(persistent_kernel_strategy, "LONG_S", 1e9)
-    own = type("OfThisTest", (Double,), {"made": []})
+    monkeypatch.setattr(linked_kernel_choice, "WORTH_RUNS", 2)
+    monkeypatch.setattr(linked_kernel_choice, "GAIN", 1e9)
+    monkeypatch.setattr(linked_kernel_choice, "LONG_S", 1e9)
+    own = type("OfThisTest", (Double,), {"made": [], "Linker": type("LinkerOfThisTest", (DoubleLinker,), {})})
     monkeypatch.setattr(linked_ptx_kernels, "LinkedKernels", own)
+    monkeypatch.setattr(link_stretches, "StretchLinker", own.Linker)
     enqueue = persistent_kernel_strategy.PersistentKernelStrategy._enqueue
 
     def read_and_enqueue(self: Any, recording: Any) -> bool:

@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "pocl": LEAVES | {"cache"},
     "cl": LEAVES | {"ir", "cache", "pocl", "ptx"},
     "pocl/megakernel": LEAVES | {"ir", "cache", "cl"},
-    "run/execute": LEAVES | {"ir", "ops", "kernels", "plan", "cl", "ptx", "pocl/megakernel"},
+    "run/execute": LEAVES | {"cache", "ir", "ops", "kernels", "plan", "cl", "ptx", "pocl/megakernel"},
     "tune": LEAVES | {"ir", "expr", "ops", "kernels", "cache", "cl", "plan", "run/execute"},
     "run/model": LEAVES | {"ir", "plan", "importer", "cache", "cl", "tune", "run/execute"},
     "bench": LEAVES,

@@ -72,9 +72,9 @@ class Runtime(Transfers):
         if self.info.family == "pocl":
             release_pages()
         self._resident: weakref.ref[Any] | None = None
-        store = None
+        self.store = store = None
         if (folder := usable_folder()) is not None:
-            store = BinaryStore(folder, knobs.get("OPALITE_CACHE_MB") << 20, is_writable(folder))
+            self.store = store = BinaryStore(folder, knobs.get("OPALITE_CACHE_MB") << 20, is_writable(folder))
         self.fingerprint = fingerprint(self.info)  # key of device and driver, for binaries
         self.programs = ProgramCache(
             self.context, device, self.info, self.fingerprint, store, self.counters, found.index

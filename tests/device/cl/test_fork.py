@@ -26,7 +26,7 @@ for _ in range(25):
     session.run(None, feeds)
 session.settle()
 session.run(None, feeds)
-loop = session._dispatcher.run_record.executables[0].current.megakernel.host_thread_loop
+loop = session._dispatcher.run_record.executables[0].current.selector.megakernel.host_thread_loop
 if loop is not None:
     loop._uses_workers = True  # whichever way is faster here
 binding = session.io_binding()

@@ -29,7 +29,7 @@ session.settle()
 last = session.run(None, feeds)
 (executable,) = session._dispatcher.run_record.executables
 cores = [sorted(os.sched_getaffinity(int(t))) for t in set(os.listdir("/proc/self/task")) - before]
-kinds = [type(p).__name__ for p in (executable.current.megakernel or executable.plain).phases]
+kinds = [type(p).__name__ for p in (executable.current.selector.megakernel or executable.plain).phases]
 print(json.dumps({
     "units": session.device.compute_units, "cores": cores, "kinds": kinds,
     "equal": bool(np.array_equal(first[0], last[0])), "sum": float(last[0].sum()),

@@ -121,7 +121,6 @@ def test_strategy_of_bound_values(open_session: Open, rt: Runtime) -> None:
     assert session.last_trace.strategy != "queue"
 
 
-@pytest.mark.xfail(strict=True, reason="each process finds out by itself what is worth joining")
 def test_strategy_of_the_first_run(open_session: Open, rt: Runtime, tmp_path: Path) -> None:
     if not supports_host_loop(rt):
         pytest.skip("no megakernel on the host here")

@@ -74,15 +74,20 @@ class KernelTrials:
 
     def fault(self, trial: Trial) -> str:
         """Reason not to launch the kernel in this process, from a trial now or earlier; '' if the trial passed."""
-        key = self._key(trial.program)
-        if key not in _known and self._store is not None and (stored := self._store.get(key)) is not None:
-            _known[key] = "" if stored == _PASSED else stored.decode(errors="replace")
-        if key in _known:
-            return _known[key]
+        known = self.known_fault(trial.program)
+        if known is not None:
+            return known
         why, is_final = self._run(trial)
         if is_final:
-            self._record(key, why)
+            self._record(self._key(trial.program), why)
         return why
+
+    def known_fault(self, program: bytes) -> str | None:
+        """`fault` of a kernel that was tried before; None if it was not."""
+        key = self._key(program)
+        if key not in _known and self._store is not None and (stored := self._store.get(key)) is not None:
+            _known[key] = "" if stored == _PASSED else stored.decode(errors="replace")
+        return _known.get(key)
 
     def record_failure(self, program: bytes, why: str) -> None:
         """Record that a kernel failed in this process although it passed its trial."""

@@ -263,14 +263,24 @@ class ProgramCache:
         """
         text, options, key = self._linked(parts)
         with self._link_lock(key):
-            program = self._find(key) or self._accept(self._worker_binaries.pop((text, options), b""))
-            count_lookup("programs", program is not None)
+            program = self.load_linked(key) or self._accept(self._worker_binaries.pop((text, options), b""))
             if program is not None:
-                self._count(None, loaded=1)
                 return program
             program = self._accept(self._link(text, options, key))
         if program is None:
             _log.info("%d sources were not linked into one program", len(parts))
+        return program
+
+    def linked_key(self, parts: Sequence[Part]) -> str:
+        """The key under which `link` stores the program, for `load_linked`."""
+        return self._linked(parts)[2]
+
+    def load_linked(self, key: str) -> cl._Program | None:
+        """The program that `link` has stored under `key`; None if the store does not have it."""
+        program = self._find(key)
+        count_lookup("programs", program is not None)
+        if program is not None:
+            self._count(None, loaded=1)
         return program
 
     def link_in_background(self, parts: Sequence[Part], stop: Callable[[], bool]) -> None:

@@ -14,7 +14,7 @@ import sys
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +102,8 @@ class HostThreadLoop:
         self.arrays: StepArrays | None = None
         self._times: dict[bool, list[float]] = {True: [], False: []}
         self._uses_workers: bool | None = None if self._count else False  # None while undecided
+        self._valid_runs = 0  # before a stored decision on workers is measured again
+        self._on_decision: Callable[[bool], None] | None = None
         # On two contended cores a run is faster without its single worker, which may lack a core.
         self._avoids_contention = self._count == 1
         self._backoff = _MIN_BACKOFF // 2
@@ -112,6 +114,15 @@ class HostThreadLoop:
         keep_in_forked_children(self)
         # Spinning workers read the tables.
         weakref.finalize(self, _dismiss, words, self._leave, self._queue, call, code, resources, self._tables)
+
+    def keep_workers(self, uses_workers: bool | None, valid_runs: int, on_decision: Callable[[bool], None]) -> None:
+        """Run with workers or without, as an earlier process has decided; None: measure.
+
+        valid_runs: number of runs after which it is measured again. on_decision: called with what was measured.
+        """
+        self._on_decision = on_decision
+        if self._count and uses_workers is not None:
+            self._uses_workers, self._valid_runs = uses_workers, valid_runs
 
     def single_threaded(self) -> HostThreadLoop:
         """A loop over the same functions with its own tables and without workers, for concurrent runs."""
@@ -166,6 +177,10 @@ class HostThreadLoop:
         started = time.perf_counter()
         self._gap_s += _WEIGHT * (min(started - self._ended, _MAX_GAP_S) - self._gap_s)
         contended = self._avoids_contention and is_contended(started)
+        if self._valid_runs:
+            self._valid_runs -= 1
+            if not self._valid_runs:
+                self._uses_workers = None
         with_workers = self._uses_workers
         if with_workers is None:  # trials with workers come first, so that the workers can spin
             with_workers = len(self._times[True]) < _TRIALS
@@ -248,6 +263,8 @@ class HostThreadLoop:
             self._uses_workers = False
         elif len(times[False]) >= _TRIALS:
             self._uses_workers = min(times[True]) < _GAIN * min(times[False])
+        if self._uses_workers is not None and self._on_decision is not None:
+            self._on_decision(self._uses_workers)
 
 
 class _Table:

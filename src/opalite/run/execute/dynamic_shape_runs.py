@@ -68,15 +68,10 @@ class DynamicShapeRuns:
         """
         executable, program = self._executable, self.dynamic.program
         instance = executable.current
-        if instance.program is not program or instance.plain is None or instance.megakernel is not None:
+        if instance.program is not program or (queue := instance.selector.settled()) is None:
             return None
         if not all(instance.io.can_chain(program.outputs[o], program.inputs[i]) for i, o in links.items()):
             return None
-        queue = instance.plain
-        if instance.persistent is not None:
-            if not instance.persistent.is_decided:
-                return None
-            queue = instance.persistent.best(queue)
         if self._ring is None:
             still = (p for k, p in enumerate(program.outputs) if k not in self._changing)
             self._ring = OutputRingBuffer(executable.rt, still)

@@ -1,8 +1,7 @@
 """Executable: a Program on a device, ready to run: built, its memory allocated, weights uploaded, arguments set.
 
-A run uploads inputs, enqueues prepared launches and downloads outputs. It builds no program, allocates no device memory
-and sets no kernel argument, unless sizes or bound buffers have changed. `Executable._choose` selects the Strategy of a
-run.
+A run uploads inputs, enqueues prepared launches and downloads outputs, by the Strategy that a StrategySelector selects.
+It builds no program, allocates no device memory and sets no kernel argument, unless sizes or bindings have changed.
 
 `resize` prepares the same program for other sizes in place (docs/sizes.md): one executable serves all of them.
 """
@@ -15,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from ...cl.device.fork_guard import keep_in_forked_children
 from ...cl.memory.device_tensor import DeviceTensor
 from ...cl.memory.staging_buffer import StagingBuffer
 from ...cl.programs.background_throttle import background_planning
-from ...cl.queue.recordable_queues import RecordableQueues
 from ...cl.runtime import Runtime
 from ...cl.runtime_counters import ProgramCounts
 from ...plan.program import Program
@@ -39,21 +37,16 @@ from .memory.slot_memory import Placed, SlotMemory
 from .run_trace import RunTrace
 from .shape_instance import ShapeInstance
 from .step_schedule import Recorder, StepSchedule
-from .strategies.describe_strategy import describe_queueing
-from .strategies.host_fast_path import make_host_fast_path
+from .strategies.linked_kernel_choice import LinkedKernelChoice, LinkedPrograms
 from .strategies.megakernel_builder import Megakernels
-from .strategies.megakernel_strategy import MegakernelStrategy
-from .strategies.persistent_kernel_strategy import PersistentKernelSelector, may_link
+from .strategies.persistent_kernel_strategy import may_link
 from .strategies.queue_strategy import Profiled, Queue
 from .strategies.strategy import Strategy
-from .strategies.time_slicing import DeviceShare, run_with_share
-
-if TYPE_CHECKING:
-    from .strategies.linked_ptx_kernels import LinkedKernels
+from .strategies.strategy_selector import StrategySelector
+from .strategies.time_slicing import DeviceShare
 
 SIZES_KEPT = 16
 """Shapes that an executable keeps, with a Program, strategies and megakernel tables each."""
-_MOST_LINKED = 4  # shapes with linked kernels, each of which the driver compiles for seconds
 _NO_PROGRAM = Program("")
 _NONE_ON_DEVICE: Mapping[int, DeviceTensor] = {}
 
@@ -141,8 +134,9 @@ class Executable:
                 on_built(program)
             self.memory = SlotMemory(rt, program)
             self._run_on_host = HostOperators(host_runner)
-            self._is_lasting = not is_trial and tier == "optimized"
-            self._megakernels = Megakernels(rt, self.memory.constants, self._is_lasting)
+            is_lasting = not is_trial and tier == "optimized"
+            self._megakernels = Megakernels(rt, self.memory.constants, is_lasting)
+            self._links = LinkedPrograms(built) if is_lasting and may_link(rt) else None
             self._initialize(program, built)
         rt.finish()
         self.build_s = time.perf_counter() - started
@@ -171,11 +165,10 @@ class Executable:
         self._schedule, self._arguments, self.state = StepSchedule(program), KernelArguments(), UNBOUND
         self.launches = self._arguments.launches
         self._resize_s = 0.0  # since the last run
-        self._linked = 0  # sizes
         first = self._make_instance(program, self.memory.current)
         self._arguments.prepare(first, built)
         self.is_random = self._arguments.is_random
-        self._may_link = self._is_lasting and not (self.is_random or self.is_replica) and may_link(self.rt)
+        self._add_selector(first)
         self._instances[program] = first
         self._enter(first)
         self.last = self.plain
@@ -183,8 +176,13 @@ class Executable:
     def _make_instance(
         self, program: Program, placed: Placed, dynamic: DynamicParameters | None = None
     ) -> ShapeInstance:
-        shared = self._schedule, self._arguments, self._run_on_host, self._megakernels.find_builder(program)
+        shared = self._schedule, self._arguments, self._run_on_host
         return ShapeInstance(self.rt, program, placed, *shared, dynamic)
+
+    def _add_selector(self, instance: ShapeInstance) -> None:
+        links = None if self._links is None or self.is_random else self._links
+        linking = None if links is None else LinkedKernelChoice(instance, links, not self.is_replica)
+        instance.selector = StrategySelector(instance, self._megakernels, linking)
 
     def entered(self, program: Program | None = None, state: Bindings | None = None) -> Entered:
         """A `with` block in which the calling thread may run `program`, None for the current one.
@@ -215,6 +213,7 @@ class Executable:
             own = None if tables is None else {n: c.buffer for n, c in tables.items()}
             placed = self.memory.place(program, self._drop_instances, own)
             instance = self._instances[program] = self._make_instance(program, placed, dynamic)
+            self._add_selector(instance)
             if len(self._instances) > SIZES_KEPT:
                 self._instances.popitem(last=False)[1].drop_strategies()
         else:
@@ -249,27 +248,11 @@ class Executable:
     def _enter(self, instance: ShapeInstance) -> None:
         """Make an instance the current one. Its strategies are made when they are chosen."""
         self.current, self.program, self.io = instance, instance.program, instance.io
-        if self._may_link and instance.persistent is None:
-            instance.persistent = PersistentKernelSelector(instance, lambda: self._link(instance))
-
-    def _link(self, instance: ShapeInstance) -> LinkedKernels:
-        """Link the launches of an instance. Called by a background thread, concurrently with runs."""
-        from .strategies.linked_ptx_kernels import LinkedKernels, LinkError  # PTX, which most devices have none of
-
-        if instance.dynamic is None:
-            if self._linked == _MOST_LINKED:
-                raise LinkError(f"launches of {_MOST_LINKED} other shapes are linked")
-            self._linked += 1
-        return LinkedKernels(instance, self._built)
 
     @property
     def plain(self) -> Queue:
         """The strategy that serves every run: launches one by one."""
-        instance = self.current
-        if instance.plain is None:
-            replays = isinstance(self.rt.replay, RecordableQueues) and instance.dynamic is None
-            instance.plain = Queue(instance, replay=replays)
-        return instance.plain
+        return self.current.selector.plain
 
     def run(
         self,
@@ -300,96 +283,51 @@ class Executable:
         on_device: Mapping[int, DeviceTensor] = _NONE_ON_DEVICE
         if not is_plain or instance.io.bound is not self.state:
             on_device = instance.io.bind(host_values, targets or {}, views, self.state)
-        strategy: Strategy | None = instance.host_fast_path if uses_megakernel and is_plain else None
-        if strategy is None:
-            strategy = self._choose(host_values, on_device, is_plain, recorder) if uses_megakernel else self.plain
+        selector = instance.selector
+        strategy = selector.steady if is_plain and share is None and uses_megakernel else None
+        if recorder is not None:
+            strategy = Profiled(selector.plain, recorder)
+        elif strategy is None:
+            strategy = selector.pick(host_values, on_device, is_plain, share) if uses_megakernel else selector.plain
+        self.runs_without_megakernel += selector.megakernel is None
         self.last = strategy
-        trace = (
-            strategy.run(host_values, on_device, values, meanwhile)
-            if share is None
-            else run_with_share(self.plain, strategy, host_values, on_device, share)
-        )
+        trace = strategy.run(host_values, on_device, values, meanwhile)
         trace.tier = self.tier
         if self._resize_s:
             trace.build_s, self._resize_s = trace.build_s + self._resize_s, 0.0
         return [host_values[n] for n in instance.outputs], trace
-
-    def _choose(
-        self,
-        host_values: Sequence[Any],
-        on_device: Mapping[int, DeviceTensor],
-        is_plain: bool,
-        recorder: Recorder | None,
-    ) -> Strategy:
-        """The strategy of this run; after `bind`. is_plain: inputs and outputs are arrays.
-
-        A profile enqueues launches one by one. A program that has run often has a megakernel, built in the background,
-        or linked kernels. The host fast path serves runs on arrays. Otherwise launches are replayed if the device
-        supports that, and enqueued one by one elsewhere.
-        """
-        instance = self.current
-        if recorder is not None:
-            return Profiled(self.plain, recorder)
-        if instance.megakernel is None:
-            self.runs_without_megakernel += 1
-            if instance.builder.is_idle or not self._adopt_megakernel():
-                plain, persistent = self.plain, instance.persistent
-                return plain if persistent is None else persistent.choose(plain, host_values, on_device)
-        if is_plain and instance.host_fast_path is not None:  # adopted for this run
-            return instance.host_fast_path
-        assert instance.megakernel is not None
-        return instance.megakernel
 
     def iterations(self, plan: LoopCarryPlan) -> LoopIterations | EnqueuedLoopIterations | str:
         """A runner of the program as the body of a loop, without the host between iterations, or why there is none."""
         if self.is_random:
             return "it draws random numbers"
         instance = self.current
-        if instance.megakernel is None and not instance.builder.is_idle:
-            self._adopt_megakernel()
         instance.io.bind(instance.host_values, {}, (), self.state)
-        fast = instance.host_fast_path
-        if fast is not None and not isinstance(found := fast.iterations(plan), str):
-            self.last = fast
-            return found
-        self.last = self.plain
-        return self.plain.iterations(plan)
+        self.last, found = instance.selector.iterations(plan)
+        return found
 
     def count_iterations(self, made: int) -> None:
         """Count iterations of a loop as runs, after which a megakernel is worth building."""
         self.runs_without_megakernel += made
-        self.current.builder.count(made)
-
-    def _adopt_megakernel(self) -> bool:
-        """Use the megakernel from now on, if it is built. Returns whether it is."""
-        instance = self.current
-        megakernel = self._megakernels.poll(instance.builder)
-        if megakernel is None:
-            return False
-        instance.megakernel = MegakernelStrategy(instance, megakernel)
-        instance.host_fast_path = make_host_fast_path(instance.megakernel)
-        return True
+        self.current.selector.builder.count(made)
 
     @property
     def queueing(self) -> str:
         """A sentence on the way of launches to the device: one by one and why, or recorded and replayed."""
         if self.is_released:
             return "launches: another executable is taking the place of this one"
-        return describe_queueing(self.current, self.plain)
+        return self.current.selector.description
 
     @property
     def runs_on_host_thread(self) -> bool:
         """Whether the calling thread executes all launches of the current shape."""
-        megakernel = self.current.megakernel
-        return megakernel is not None and megakernel.on_host_thread
+        return self.current.selector.runs_on_host_thread
 
     @property
     def jobs(self) -> list[Job]:
         """The background jobs that link launches of the current shape."""
-        current: ShapeInstance | None = self.current  # None after release
-        if current is None:
-            return []
-        return current.builder.jobs + ([] if current.persistent is None else current.persistent.jobs)
+        selector = getattr(self.current, "selector", None)  # None after release, which another thread may do
+        return [] if selector is None else selector.jobs
 
     def replay(self) -> None:
         """Repeat the launches of the last run on the inputs that are on the device, without transfers, and wait.

@@ -16,27 +16,22 @@ from .memory.slot_memory import Placed
 from .step_schedule import StepSchedule
 
 if TYPE_CHECKING:
-    from .strategies.host_fast_path import HostFastPath
-    from .strategies.megakernel_builder import MegakernelBuilder
-    from .strategies.megakernel_strategy import MegakernelStrategy
-    from .strategies.persistent_kernel_strategy import PersistentKernelSelector
-    from .strategies.queue_strategy import Queue
-    from .strategies.time_slicing import TimeSlicedQueue
+    from .strategies.strategy_selector import StrategySelector
 
 Launched: TypeAlias = tuple[int, LaunchStep, list[KernelArg]]
 """(number, step, arguments) of a launch."""
 
 
 class ShapeInstance:
-    """A Program with its memory and launches on a device, and the strategies that were made for it so far.
+    """A Program with its memory and launches on a device, and the selector of its strategies.
 
     schedule: of the program. io: its transfers and bindings. launches: by number of their step; other shapes
-    share them. arguments: sets their arguments. run_on_host: runs one host operator on the values by slot. builder:
-    of its megakernel. dynamic: parameters that change with each run, if any. plain: launches one by one. megakernel:
-    launches joined. host_fast_path: the megakernel between two copies of arrays. persistent: selects linked kernels, if
-    they are supported. time_sliced: for runs concurrent with those of other threads. host_values: by slot on the
-    host, without inputs.
+    share them. arguments: sets their arguments. run_on_host: runs one host operator on the values by slot. dynamic:
+    parameters that change with each run, if any. selector: set by the executable. host_values: by slot on the host,
+    without inputs.
     """
+
+    selector: StrategySelector
 
     def __init__(
         self,
@@ -46,19 +41,12 @@ class ShapeInstance:
         schedule: StepSchedule,
         arguments: KernelArguments,
         run_on_host: Callable[[HostStep | ReferenceStep, list[Any]], None],
-        builder: MegakernelBuilder,
         dynamic: DynamicParameters | None = None,
     ) -> None:
         self.rt, self.program, self.placed, self.schedule = rt, program, placed, schedule
-        self.arguments, self.run_on_host, self.builder, self.dynamic = arguments, run_on_host, builder, dynamic
+        self.arguments, self.run_on_host, self.dynamic = arguments, run_on_host, dynamic
         self.io = IoTransfer(rt, program, placed.staging_buffers, schedule)
         self.launches: Mapping[int, PreparedLaunch] = arguments.launches
-        self.plain: Queue | None
-        self.megakernel: MegakernelStrategy | None
-        self.host_fast_path: HostFastPath | None
-        self.persistent: PersistentKernelSelector | None
-        self.time_sliced: TimeSlicedQueue | None
-        self.drop_strategies()
         self.host_values: list[Any] = [None] * program.host_slots
         for number, array in program.host_consts.items():
             self.host_values[number] = array
@@ -67,7 +55,7 @@ class ShapeInstance:
 
     def drop_strategies(self) -> None:
         """Drop the strategies, which reference the instance: its memory is then freed with it."""
-        self.plain = self.megakernel = self.host_fast_path = self.persistent = self.time_sliced = None
+        del self.selector
 
     def filled(self, feeds: Sequence[Any]) -> list[Any]:
         """Values by slot on the host: inputs and constants."""

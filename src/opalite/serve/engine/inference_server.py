@@ -80,10 +80,7 @@ class Server:
 
     @property
     def ready(self) -> bool:
-        """Whether the server has loaded its models; with `strict_readiness`, whether all of them are ready."""
-        models = self._models.values()
-        all_ready = not self.settings.strict_readiness or all(m.is_ready for m in models)
-        return self.live and not self._loading and all_ready
+        return self.live and not self._loading and all(m.is_ready for m in self._models.values())
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def run_until_linked(session: opalite.InferenceSession, feeds: dict[str, Any]) -
     while True:
         session.run(None, feeds)
         (executable,) = session._dispatcher.run_record.executables
-        if executable.current.builder.is_over:
+        if executable.current.selector.builder.is_over:
             time.sleep(
                 background_throttle.CONTENTION_S
             )  # runs make room for whoever planned it, who may go on with that
@@ -93,7 +93,11 @@ def launches_of(phases: list[Any]) -> int:
 
 
 def phases_of(executable: Executable) -> Sequence[Phase]:
-    return executable.plain.phases if executable.current.megakernel is None else executable.current.megakernel.phases
+    return (
+        executable.plain.phases
+        if executable.current.selector.megakernel is None
+        else executable.current.selector.megakernel.phases
+    )
 
 
 def loop_of(executable: Executable) -> HostThreadLoop:
@@ -177,13 +181,37 @@ def test_what_was_linked_early_is_not_linked_again(
     assert (linking.counters.snapshot() - before).programs_built == 0
 
 
+def test_a_later_session_begins_with_the_megakernel(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = layers(seed=4).SerializeToString()
+    feeds = {"x": noise(1, 3, 12, 10, seed=3)}
+    want, executable = run_until_linked(opalite.InferenceSession(model, device=staying.info.id), feeds)
+    first = loop_of(executable)
+    assert first._on_decision is not None
+    for workers in (True, False):
+        first._on_decision(workers)
+        later = opalite.InferenceSession(model, device=staying.info.id)
+        for a, b in zip(later.run(None, feeds), want, strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert later.last_trace.strategy == "host_fast_path"
+        loop = loop_of(later._dispatcher.run_record.executables[0])
+        assert loop._uses_workers is (workers and loop._count > 0)
+    loop._valid_runs = 1
+    later.run(None, feeds)
+    assert loop._uses_workers is not True
+    assert not loop._valid_runs, "measured again"
+    monkeypatch.setattr(staying.programs, "load_linked", lambda key: None)
+    last = opalite.InferenceSession(model, device=staying.info.id)
+    last.run(None, feeds)
+    assert last.last_trace.strategy == "queue", "its program is not in the cache"
+
+
 def test_launches_stay_where_linking_fails(linking: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(megakernel_builder, "loop_text", lambda *_: "this is not OpenCL C")
     session = opalite.InferenceSession(layers(seed=2).SerializeToString(), device=linking.info.id)
     feeds = {"x": noise(1, 3, 12, 10)}
     first = session.run(None, feeds)
     got, executable = run_until_linked(session, feeds)
-    assert executable.current.megakernel is None
+    assert executable.current.selector.megakernel is None
     np.testing.assert_array_equal(got[0], first[0])
 
 
@@ -193,8 +221,8 @@ def test_knob_turns_it_off(linking: Runtime, monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(4):
         session.run(None, {"x": noise(1, 3, 12, 10)})
     (executable,) = session._dispatcher.run_record.executables
-    assert executable.current.builder.is_over
-    assert executable.current.megakernel is None
+    assert executable.current.selector.builder.is_over
+    assert executable.current.selector.megakernel is None
 
 
 @pytest.mark.parametrize("joins", [None, False, True])
@@ -399,8 +427,8 @@ def test_settle_waits_for_the_loop(linking: Runtime) -> None:
     assert session.settle(PATIENCE_S)
     session.run(None, feeds)
     (executable,) = session._dispatcher.run_record.executables
-    assert executable.current.builder.is_over
-    assert executable.current.megakernel is not None
+    assert executable.current.selector.builder.is_over
+    assert executable.current.selector.megakernel is not None
 
 
 def test_a_loop_that_is_there_serves_runs_of_some_times_its_length(
@@ -502,8 +530,8 @@ def test_short_way_with_work_on_the_host(staying: Runtime) -> None:
         return {"t": rng.choice(["a", "b", "c", "d"], (3, 2)).astype(object), "x": rng.standard_normal((3, 2), "f")}
 
     _, executable = run_until_linked(session, draw())
-    assert executable.current.host_fast_path is not None
-    assert executable.current.host_fast_path._before
+    assert executable.current.selector.host_fast_path is not None
+    assert executable.current.selector.host_fast_path._before
     kept = session.run(None, given := draw())
     before = [kept[0].copy(), [dict(m) for m in kept[1]], kept[2].copy(), given["t"].copy()]
     for _ in range(5):
@@ -632,9 +660,9 @@ def test_loop_serves_bound_tensors_and_arrays_in_turn(linking: Runtime, monkeypa
     for i in (0, 1, 0, 1):
         session.run_with_iobinding(bindings[i])
         np.testing.assert_array_equal(bindings[i].copy_outputs_to_cpu()[0], expected[i])
-        assert executable.last is executable.current.megakernel
+        assert executable.last is executable.current.selector.megakernel
         np.testing.assert_array_equal(session.run(["d"], {"x": other})[0], expected[1])
-        assert executable.last is (executable.current.host_fast_path or executable.current.megakernel)
+        assert executable.last is (executable.current.selector.host_fast_path or executable.current.selector.megakernel)
 
 
 def test_workers_leave_when_they_are_told(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -424,7 +424,7 @@ def test_bound_runs_and_megakernel_runs_alternate(
         want = session.run(None, {"x": x})[0]
         np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], want, rtol=1e-5)
         (executable,) = session._dispatcher.run_record.executables
-        rounds += executable.current.builder.is_over or time.monotonic() > end
+        rounds += executable.current.selector.builder.is_over or time.monotonic() > end
 
 
 def test_pinned_memory_is_an_array_like_others(rt: Runtime, open_session: Open) -> None:

@@ -207,9 +207,9 @@ def linking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
 
 def until_joined(executable: Executable, feed: Any) -> None:
     end = time.monotonic() + PATIENCE_S
-    while executable.current.megakernel is None:
+    while executable.current.selector.megakernel is None:
         executable.run([feed])
-        assert not executable.current.builder.is_idle
+        assert not executable.current.selector.builder.is_idle
         assert time.monotonic() < end, "nothing was linked"
         time.sleep(0.01)
 

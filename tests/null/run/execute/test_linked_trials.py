@@ -10,7 +10,7 @@ import pytest
 from opalite.cl.programs.kernel_trials import Trial
 from opalite.plan.program import Slot, Storage
 from opalite.ptx.persistent_kernel import SYNC_BYTES, GridShape
-from opalite.run.execute.strategies.linked_ptx_kernels import BufferRange, LinkedKernels, LinkError, Stretch
+from opalite.run.execute.strategies.link_stretches import BufferRange, LinkError, Stretch, StretchLinker, Unsafe
 
 WEIGHTS, MORE, ARENA = SimpleNamespace(size=4096), SimpleNamespace(size=512), SimpleNamespace(size=256)
 SLOTS = [Slot(0, 64, Storage.STATIC), Slot(1, 64, Storage.DYNAMIC), Slot(2, 64, Storage.STATIC)]
@@ -29,14 +29,15 @@ class Trials:
         return "it dies" if trial.program.decode() in self.deadly else ""
 
 
-def stretch(name: str) -> Stretch:
-    return Stretch([0, 1], [0, 1, 2], [1], f"fast {name}", lambda: f"safe {name}", False, name)
+def stretch(name: str) -> Unsafe:
+    return Stretch([0, 1], [0, 1, 2], [1], f"fast {name}", False, name), lambda: f"safe {name}"
 
 
 def tried(trials: Trials, *names: str) -> list[str]:
-    linked = object.__new__(LinkedKernels)
-    linked._rt, linked.table, linked.shape = SimpleNamespace(trials=trials), None, GridShape(3, 96)  # type: ignore[assignment]
-    return [s.text for s in linked._tried([stretch(n) for n in names], PROGRAM, {}, PLACES)]
+    linker = object.__new__(StretchLinker)
+    linker._rt, linker.table, linker.shape = SimpleNamespace(trials=trials), None, GridShape(3, 96)  # type: ignore[assignment]
+    linker._program, linker._places = PROGRAM, PLACES
+    return [s.text for s in linker._tried([stretch(n) for n in names])]
 
 
 def test_what_survives_is_taken_as_it_is() -> None:

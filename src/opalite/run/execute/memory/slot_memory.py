@@ -65,11 +65,16 @@ class SlotMemory:
         self.current = Placed(self._layout, program)
 
     def make_replica(self, program: Program) -> SlotMemory:
-        """Other memory for programs of the same plan, `program` first, with the same weights."""
+        """Other memory for programs of the same plan, `program` first, with the same weights.
+
+        It is laid out alike where `program` fits, because linked kernels contain offsets.
+        """
         other = copy(self)
         other._constants, other._buffers = dict(self._constants), list(self._buffers)
         other.weights, other.weight_bytes, other._small = list(self.weights), dict(self.weight_bytes), 0
-        other._layout = Layout(self._rt, program, self._constants, GROWTH)
+        own = self._layout
+        like = (program, GROWTH) if own is None or not own.holds(program) else (own.program, own.growth)
+        other._layout = Layout(self._rt, like[0], self._constants, like[1])
         other.current = Placed(other._layout, program, other._tables(program))
         return other
 
@@ -143,7 +148,7 @@ class Layout:
 
     def __init__(self, rt: Runtime, program: Program, constants: Mapping[int, Any], growth: float = EXACT) -> None:
         """Allocate `growth` times the memory that `program` needs. DeviceMemoryError if the device is full."""
-        self.constants = constants
+        self.program, self.growth, self.constants = program, growth, constants
         self.placeholder = rt.allocate(1) if program.reserved else None  # of state
         whole = SLOW_SUB_BUFFERS in rt.info.quirks
         pool = BufferPool(lambda nbytes: rt.allocate(int(nbytes * growth)))

@@ -2,7 +2,8 @@
 
 A Program runs with single launches first. After many runs, a worker process links its kernels into one program
 (plan/megakernel_source.py); from then on each stretch of neighbouring launches is one launch (device_loop.py). Steps
-that cannot be functions remain launches. A background job does all of that, so that no run waits.
+that cannot be functions remain launches. A background job does all of that, so that no run waits. What it found is
+stored: the first run of a later process takes the megakernel that the cache has.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from ..kernel_arguments import draws
 from ..shape_instance import least_seconds
 from ..step_schedule import steps_outside
 from .megakernel_tables import Locate, MegakernelTables
+from .stored_decision import VALID_RUNS, Decision, decision_key, find_decision, keep_decision
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +62,8 @@ class MegakernelBuilder:
     def __init__(self, rt: Runtime, program: Program, constants: Sequence[Any] = ()) -> None:
         """constants: the buffers of the program's weights."""
         self._rt, self._program, self._constants = rt, program, constants
+        self._key = ""  # of the stored decision
+        self._function: dict[int, int] = {}  # by number of the step
         self._job: Job | None = None
         self._runs = 0
         self._made: BuiltMegakernel | None = None
@@ -98,27 +102,53 @@ class MegakernelBuilder:
             return self._poll()
 
     def _poll(self) -> BuiltMegakernel | None:
+        if not self._key and self._restore():
+            return self._finish()
         self._runs += 1
         if self._runs < WORTH_RUNS:
             return None
         if self._job is None:
             self._job = Job(self._build, self._log_failure)
             compile_queue(self._rt).submit(self._job, self._job)
-        if not self._job.is_over:
-            return None
+        return self._finish() if self._job.is_over else None
+
+    def _finish(self) -> BuiltMegakernel | None:
         self._megakernel = self._made
         self.is_idle = self._megakernel is None
         self.is_over = True
         return self._megakernel
 
+    def _restore(self) -> bool:
+        """Take the decision of an earlier process, if the cache has its program. Returns whether it has."""
+        rt, spin_us = self._rt, float(knobs.get("OPALITE_SPIN_US"))
+        device = rt.info.compute_units, supports_host_loop(rt), spin_us
+        self._key = decision_key(rt, self._program, "megakernel", *device)
+        decision = find_decision(rt, self._key)
+        if decision is None:
+            return False
+        if decision["program"]:
+            linked = rt.programs.load_linked(decision["program"])
+            if linked is None:
+                return False
+            self._function = {int(step): number for step, number in decision["functions"].items()}
+            self._stretches, self._stays, self._stay_us = decision["stretches"], decision["stays"], spin_us
+            self._made = self._make_megakernel(linked, decision)
+        return True
+
     def _build(self) -> None:
         """Link the kernels in a worker process. The work of the background job."""
+        rt, decision = self._rt, Decision(program="")
         with background_planning():
             parts = self.plan()
-        linked = self._rt.programs.link(parts) if parts else None
-        if linked is not None:
+        if parts:
+            linked = rt.programs.link(parts)
+            if linked is None:
+                return
+            key = rt.programs.linked_key(parts)
+            decision.update(program=key, functions=self._function, stretches=self._stretches, stays=self._stays)
             with background_planning():
-                self._made = self._make_megakernel(linked)
+                self._made = self._make_megakernel(linked, decision)
+        keep_decision(rt, self._key, decision)
 
     def _log_failure(self, error: Exception) -> None:
         _log.warning("launches of %s are not joined: %s", self._program.name or "a model", error)
@@ -133,7 +163,6 @@ class MegakernelBuilder:
         sources = self._program.sources
         numbers: dict[tuple[object, ...], int] = {}
         texts: list[tuple[str, str]] = []
-        self._function: dict[int, int] = {}
         for i, step in enumerate(self._program.steps):
             if not isinstance(step, LaunchStep) or not all(step.grid) or step_refusal(sources[step.source], step):
                 continue
@@ -155,10 +184,20 @@ class MegakernelBuilder:
             return ()
         return [(loop_text(len(texts), self._stays, self._rt.info.compute_units), ""), *texts]
 
-    def _make_megakernel(self, linked: Any) -> BuiltMegakernel | None:
+    def _make_megakernel(self, linked: Any, decision: Decision) -> BuiltMegakernel | None:
         label = f"steps of {self._program.name or 'the model'}"
         megakernel = BuiltMegakernel(self._rt, linked, self._function, self._stretches, self._constants, label)
-        return megakernel if not self._stays or megakernel.add_host_thread(self._stay_us) else None
+        if not self._stays:
+            return megakernel
+        if not megakernel.add_host_thread(self._stay_us):
+            return None
+        assert megakernel.host_thread_loop is not None
+
+        def keep(workers: bool) -> None:
+            keep_decision(self._rt, self._key, {**decision, "workers": workers})
+
+        megakernel.host_thread_loop.keep_workers(decision.get("workers"), VALID_RUNS, keep)
+        return megakernel
 
 
 class Megakernels:

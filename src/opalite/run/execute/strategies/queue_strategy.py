@@ -103,8 +103,7 @@ class Queue:
         execute without being woken.
         """
         if not self.begin(values):
-            assert self.instance.plain is not None
-            return self.instance.plain.run(host_values, on_device, values, meanwhile)
+            return self.instance.selector.plain.run(host_values, on_device, values, meanwhile)
         rt = self.instance.rt
         resident = None if self.on_host_thread else rt.set_resident_worker(None)
         pending: list[Any] = []  # objects that transfers in flight need

@@ -1,4 +1,4 @@
-"""Strategy: a way to run an Executable. Executable._choose selects one for each run."""
+"""Strategy: a way to run an Executable. StrategySelector selects one for each run."""
 
 from __future__ import annotations
 

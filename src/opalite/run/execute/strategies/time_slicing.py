@@ -8,13 +8,14 @@ slices took.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from ....cl.memory.device_tensor import DeviceTensor
 from ....cl.queue.launch_sequence import LaunchSequence
 from ....cl.queue.prepared_launch import PreparedLaunch
+from ....plan.template.dynamic_parameters import Values
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop
 from ..run_trace import RunTrace
 from ..shape_instance import least_seconds
@@ -45,19 +46,23 @@ class DeviceShare(Protocol):
         """A block in which the calling thread may compute on one of the device's `cores` cores."""
 
 
-def run_with_share(
-    plain: Queue, strategy: Strategy, host_values: list[Any], on_device: Mapping[int, DeviceTensor], share: DeviceShare
-) -> RunTrace:
-    """Run with a share of the device: one core for a megakernel on the host, else slices of the whole device."""
-    instance = plain.instance
-    cores = instance.rt.info.compute_units
-    is_on_host = instance.megakernel is not None and instance.megakernel.on_host_thread
-    if is_on_host and strategy is not plain and (cores <= FEW_CORES or instance.alone_s < ALONE_S):
-        with share.reserve_core(cores):
-            return strategy.run(host_values, on_device)
-    if instance.time_sliced is None:
-        instance.time_sliced = TimeSlicedQueue(plain, share)
-    return instance.time_sliced.run(host_values, on_device)
+class OnOneCore:
+    """A strategy that the calling thread executes on one core, beside the runs of other threads."""
+
+    def __init__(self, strategy: Strategy, share: DeviceShare, cores: int) -> None:
+        self._strategy, self._share, self._cores = strategy, share, cores
+        self.name, self.replay = strategy.name, strategy.replay
+
+    def run(
+        self,
+        host_values: list[Any],
+        on_device: Mapping[int, DeviceTensor],
+        values: Values = (),
+        meanwhile: Callable[[], None] | None = None,
+    ) -> RunTrace:
+        """See Strategy.run."""
+        with self._share.reserve_core(self._cores):
+            return self._strategy.run(host_values, on_device, values, meanwhile)
 
 
 class TimeSlicedQueue(Queue):

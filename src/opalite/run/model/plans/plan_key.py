@@ -11,13 +11,11 @@ import hashlib
 import json
 import os
 from contextlib import suppress
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from .... import knobs
 from ....cache.cache_keys import digest
+from ....cache.package_state import package_state
 from ....cl.runtime import Runtime
 from ....ir.model_edits import ModelEdits
 from ....ir.plugins import foreign_state
@@ -64,28 +62,3 @@ def file_stamp(model: str | os.PathLike[str] | bytes) -> Any:
             found = os.stat(model)
             return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
     return None
-
-
-@cache
-def package_state() -> str:
-    """Digest of this package's files, and of the versions of packages that import and constant folding depend on.
-
-    Times of files count in whole seconds, because layers of a container image keep no more.
-    """
-    root = Path(knobs.__file__).parent
-    parts = [f"{name} {_version(name)}" for name in ("opalite", "onnx", "numpy")]
-    for folder, names, files in os.walk(root):
-        names[:] = sorted(n for n in names if n != "__pycache__")
-        for name in sorted(files):
-            path = os.path.join(folder, name)
-            with suppress(OSError):
-                found = os.stat(path)
-                parts.append(f"{os.path.relpath(path, root)} {int(found.st_mtime)} {found.st_size}")
-    return digest(*parts)
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""

@@ -16,7 +16,12 @@ import pytest
 import opalite
 from opalite.cl.runtime import Runtime
 from opalite.run.execute import executable
-from opalite.run.execute.strategies import linked_ptx_kernels, persistent_kernel_strategy
+from opalite.run.execute.strategies import (
+    link_stretches,
+    linked_kernel_choice,
+    linked_ptx_kernels,
+    persistent_kernel_strategy,
+)
 
 from .....helpers.decoders import KINDS, Decoder, feeds_of
 from .....helpers.linked_double import Double, double
@@ -25,8 +30,8 @@ from .....helpers.small_models import classifier, noise
 X = {"x": noise(1, 3, 8, 8)}
 OTHER = {"x": noise(1, 3, 8, 8, seed=5)}
 __all__ = ["double"]
-REAL = linked_ptx_kernels.LinkedKernels
-ENOUGH = 1 + 2 * persistent_kernel_strategy.PAIRS
+REAL = linked_ptx_kernels.LinkedKernels, link_stretches.StretchLinker
+ENOUGH = 1 + 2 * linked_kernel_choice.PAIRS
 
 
 Open = Callable[..., opalite.InferenceSession]
@@ -62,7 +67,7 @@ def test_taken(open_session: Open, double: type[Double]) -> None:
     want = settled(session)
     np.testing.assert_array_equal(session.run(None, X)[0], want)
     assert session.last_trace.strategy == "persistent"
-    assert double.made[0].asked > 1 + persistent_kernel_strategy.PAIRS
+    assert double.made[0].asked > 1 + linked_kernel_choice.PAIRS
     assert "linked into one kernel whose groups stay for all steps" in queueing(session)
     asked = double.made[0].asked
     session.replay()
@@ -71,7 +76,7 @@ def test_taken(open_session: Open, double: type[Double]) -> None:
     np.testing.assert_array_equal(other, open_session().run(None, OTHER)[0])
 
 
-@pytest.mark.parametrize("run", [0, 1, 5, ENOUGH - 1 - persistent_kernel_strategy.PAIRS, 20])
+@pytest.mark.parametrize("run", [0, 1, 5, ENOUGH - 1 - linked_kernel_choice.PAIRS, 20])
 def test_a_group_waited_in_vain(run: int, open_session: Open, double: type[Double]) -> None:
     session = open_session()
     want = session.run(None, X)[0]
@@ -124,7 +129,7 @@ def test_other_results(open_session: Open, double: type[Double], monkeypatch: py
 
 
 def test_slower(open_session: Open, double: type[Double], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persistent_kernel_strategy, "GAIN", 0.0)
+    monkeypatch.setattr(linked_kernel_choice, "GAIN", 0.0)
     session = open_session()
     settled(session)
     session.run(None, X)
@@ -133,8 +138,8 @@ def test_slower(open_session: Open, double: type[Double], monkeypatch: pytest.Mo
 
 
 def test_long_launches(open_session: Open, double: type[Double], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persistent_kernel_strategy, "LONG_S", 1e-9)
-    monkeypatch.setattr(persistent_kernel_strategy, "WORTH_RUNS", 4)
+    monkeypatch.setattr(linked_kernel_choice, "LONG_S", 1e-9)
+    monkeypatch.setattr(linked_kernel_choice, "WORTH_RUNS", 4)
     session = open_session()
     settled(session)
     assert not double.made, "seconds of compiling are not spent on them"
@@ -142,7 +147,7 @@ def test_long_launches(open_session: Open, double: type[Double], monkeypatch: py
 
 
 def test_what_cannot_be_linked(open_session: Open, double: type[Double]) -> None:
-    double.refuses = "no two launches follow each other that can be linked"
+    double.Linker.refuses = "no two launches follow each other that can be linked"
     session = open_session()
     settled(session)
     assert session.last_trace.strategy == "queue"
@@ -209,10 +214,8 @@ def test_outputs_on_the_device_do_not_prevent_linking(
 def test_kernels_serve_other_state_buffers(rt: Runtime, double: type[Double], monkeypatch: pytest.MonkeyPatch) -> None:
     """Linked kernels get other state buffers without another trial."""
     tried: list[Any] = []
-    trial = persistent_kernel_strategy._Trial.run
-    monkeypatch.setattr(
-        persistent_kernel_strategy._Trial, "run", lambda self, *a: (tried.append(self), trial(self, *a))[1]
-    )
+    trial = linked_kernel_choice._Trial.run
+    monkeypatch.setattr(linked_kernel_choice._Trial, "run", lambda self, *a: (tried.append(self), trial(self, *a))[1])
     with opalite.InferenceSession(KINDS["llama"](), device=rt.info.id, precision="fp32") as session:
         state = session.state(reserve=300)
 
@@ -329,7 +332,8 @@ def test_where_programs_are_no_ptx(
 ) -> None:
     if rt.info.family == "nvidia":
         pytest.skip("they are PTX here")
-    monkeypatch.setattr(linked_ptx_kernels, "LinkedKernels", REAL)
+    monkeypatch.setattr(linked_ptx_kernels, "LinkedKernels", REAL[0])
+    monkeypatch.setattr(link_stretches, "StretchLinker", REAL[1])
     session = open_session()
     settled(session)
     assert session.last_trace.strategy == "queue"
@@ -340,9 +344,9 @@ def test_on_gpus_that_link(rt: Runtime, open_session: Open, monkeypatch: pytest.
     monkeypatch.setenv("OPALITE_STRATEGY", "persistent")
     if not persistent_kernel_strategy.may_link(rt):
         pytest.skip(f"kernels are not linked on {rt.info.name}")
-    monkeypatch.setattr(persistent_kernel_strategy, "WORTH_RUNS", 2)
-    monkeypatch.setattr(persistent_kernel_strategy, "GAIN", 1e9)
-    monkeypatch.setattr(persistent_kernel_strategy, "LONG_S", 1e9)
+    monkeypatch.setattr(linked_kernel_choice, "WORTH_RUNS", 2)
+    monkeypatch.setattr(linked_kernel_choice, "GAIN", 1e9)
+    monkeypatch.setattr(linked_kernel_choice, "LONG_S", 1e9)
     session = open_session()
     settled(session)
     session.run(None, X)

@@ -331,7 +331,7 @@ def test_a_megakernel_is_linked_while_programs_are_built_if_the_model_runs_often
     assert session.settle(PATIENCE_S)
     session.run(None, X)
     assert session.last_timing.tier == "optimized"
-    assert linked == [session._dispatcher.run_record.executables[0].current.builder.plan()]
+    assert linked == [session._dispatcher.run_record.executables[0].current.selector.builder.plan()]
 
 
 @pytest.mark.parametrize("size", ["small", "large", "of large weights"])

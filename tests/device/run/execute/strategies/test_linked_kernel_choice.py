@@ -1,0 +1,94 @@
+"""Decisions on linked kernels are stored: later sessions and replicas take them, until they are measured again."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+import opalite
+from opalite.cl.runtime import Runtime
+from opalite.run.execute.strategies import link_stretches, linked_kernel_choice
+
+from .....helpers.linked_double import Double, double
+from .test_persistent_kernel_strategy import ENOUGH, OTHER, Open, X, open_session, queueing, settled
+
+__all__ = ["double", "open_session"]
+
+
+def test_a_later_session_begins_with_linked_kernels(open_session: Open, double: type[Double]) -> None:
+    first = open_session()
+    want = settled(first)
+    later = open_session()
+    np.testing.assert_array_equal(later.run(None, X)[0], want)
+    assert later.last_trace.strategy == "persistent"
+    assert "linked into one kernel" in queueing(later)
+    given = opalite.OrtValue.ortvalue_from_numpy(OTHER["x"], "opencl")
+    other = first.run(None, OTHER)[0]
+    np.testing.assert_array_equal(later.run(None, {"x": given})[0], other)
+    assert later.last_trace.strategy == "persistent"
+    assert len(double.made) == 2
+
+
+def test_a_later_session_links_nothing_that_was_refused(
+    open_session: Open, double: type[Double], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linked_kernel_choice, "GAIN", 0.0)
+    settled(open_session())
+    later = open_session()
+    settled(later)
+    assert len(double.made) == 1
+    assert "enqueued one by one: linked, a run takes" in queueing(later)
+
+
+def test_a_stored_decision_is_measured_again(
+    open_session: Open, double: type[Double], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled(open_session())
+    monkeypatch.setattr(linked_kernel_choice, "VALID_RUNS", 5)
+    monkeypatch.setattr(linked_kernel_choice, "GAIN", 0.0)
+    later = open_session()
+    for _ in range(4):
+        later.run(None, X)
+        assert later.last_trace.strategy == "persistent"
+    for _ in range(1 + ENOUGH):
+        later.run(None, X)
+    assert later.last_trace.strategy == "queue"
+    assert "linked, a run takes" in queueing(later)
+    monkeypatch.setattr(linked_kernel_choice, "GAIN", 1e9)
+    last = open_session()
+    for _ in range(4 + ENOUGH + 4):
+        last.run(None, X)
+        last.settle(60)
+    assert last.last_trace.strategy == "persistent", "a refusal is measured again, too"
+
+
+def test_kernels_that_failed_since_are_not_restored(
+    open_session: Open, double: type[Double], rt: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stretch = link_stretches.Stretch([], [], [], str(uuid4()), False, "")
+    monkeypatch.setattr(double.Linker, "link", lambda self, built: [stretch])
+    text = stretch.text.encode()
+    settled(open_session())
+    rt.trials.record_failure(text, "")
+    first = open_session()
+    first.run(None, X)
+    assert first.last_trace.strategy == "persistent", "its trial has passed"
+    rt.trials.record_failure(text, "a run of it ended the context")
+    later = open_session()
+    later.run(None, X)
+    assert later.last_trace.strategy == "queue"
+
+
+def test_threads_take_linked_kernels(open_session: Open, double: type[Double]) -> None:
+    """A replica takes what the original has linked, on memory of its own."""
+    session = open_session()
+    want = settled(session)
+    (executable,) = session._dispatcher.run_record.executables
+    replica = executable.make_replica(executable.program)
+    with replica.entered():
+        found, trace = replica.run([X["x"]])
+    np.testing.assert_array_equal(found[0], want)
+    assert trace.strategy == "persistent"
+    assert len(double.made) == 2
