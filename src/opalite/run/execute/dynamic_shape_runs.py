@@ -51,15 +51,14 @@ class DynamicShapeRuns:
         """Run on `feeds`. Returns the outputs in order, and the trace. values: `dynamic.at` of the sizes of `feeds`.
 
         targets: outputs, by number, that stay on the device if their shape is constant. meanwhile: called while the
-        device computes. views: outputs returned as views of their buffers, valid until the next run, likewise.
+        device computes. views: outputs returned as views of their buffers, valid until the next run.
         """
         executable, changing = self._executable, self._changing
         if executable.program is not self.dynamic.program:
             executable.resize(self.dynamic.program, self.dynamic, self._tables)
         self._prepare(values)
         still = {k: t for k, t in targets.items() if k not in changing} if targets else None
-        seen = [k for k in views if k not in changing]
-        return executable.run(feeds, still, seen, values=values, meanwhile=meanwhile)
+        return executable.run(feeds, still, tuple(views), values=values, meanwhile=meanwhile)
 
     def inflight(self, links: Mapping[int, int], views: Iterable[int]) -> InflightRuns | None:
         """An object that keeps several runs on the queue; None if the strategy cannot, or is not chosen yet.

@@ -73,6 +73,8 @@ class Dispatcher:
             route = self._find(feeds)
             if route is None:
                 return None
+            if route.executable is None:
+                return None  # the model lets other runs go between segments
             if not targets:
                 shared = lock.concurrent
                 if not lock.is_shared:

@@ -189,6 +189,12 @@ class ExecutableCache:
                 return compiled, at
         return None
 
+    def nearest(self, key: Hashable, sizes: Sizes) -> Compiled | None:
+        """The executable for `key` that was made for the nearest sizes, whether it serves these or not."""
+        with self._lock:
+            kept = self._kept.get(key, ())
+            return kept[0] if len(kept) == 1 else min(kept, key=lambda c: distance(c.made_for, sizes), default=None)
+
     def find_or_make(self, key: Hashable, sizes: Sizes, make: Callable[[], Compiled]) -> tuple[Compiled, SizedProgram]:
         """The executable for `key` and `sizes`, made by `make` if there is none.
 

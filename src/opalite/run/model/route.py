@@ -48,8 +48,8 @@ class WholeProgram:
 class Route:
     """Runs of one executable for inputs by name. The caller holds the run lock, or leases a replica.
 
-    program: the executable's program for these inputs. key: their types (`types_key`), and `contents` of some of them.
-    is_current: whether such runs should still go through the executable.
+    executable: None for several. program: the executable's program for these inputs. key: their types (`types_key`),
+    and contents of some of them. is_current: whether such runs should still go through the executable.
     """
 
     def __init__(
@@ -61,7 +61,8 @@ class Route:
         contents: Contents = NO_CONTENTS,
     ) -> None:
         """program: the executable's program for the sizes of `feeds`, the inputs of the last run."""
-        self.executable, self.program = executable, program
+        self.executable: Executable | None = executable
+        self.program = program
         self.key = types_key(feeds), contents
         self.is_current = True
         self._contents = contents
@@ -90,8 +91,11 @@ class Route:
     def run_record(self) -> RunRecord:
         """The record of a run by this route."""
         found = RunRecord()
-        found.executables, found.items, found.notes = [self.executable], list(self._items), list(self._notes)
+        found.executables, found.items, found.notes = self._executed(), list(self._items), list(self._notes)
         return found
+
+    def _executed(self) -> list[Executable]:
+        return [] if self.executable is None else [self.executable]
 
     def _find_sources(self, whole: WholeProgram) -> list[tuple[Source, bool]] | None:
         """(source, is shared) of each output; None for the executable's own outputs. A shared one is copied."""
@@ -145,7 +149,8 @@ class Route:
         if self._read is not None:
             given = self._given
             arrays = [given[name] if name in given else feeds[name] for name in self._read]
-        executable = self.executable if replica is None else replica
+        executable = replica or self.executable
+        assert executable is not None
         kept = targets_by_number(self._outputs, targets) if targets else None
         with self._entered if replica is None else replica.entered(self.program) as is_there:
             if not is_there:

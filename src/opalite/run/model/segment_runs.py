@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from numpy import ndarray
 
 from ...cl.programs.background_throttle import background_planning
 from ...importer import ImportRun, ModelImporter, Runner
 from ...importer import Task as HostTask
 from ...importer.walk.host_tasks import NodeTask, TrimTask
 from ...importer.walk.import_run import Selection
+from ...importer.walk.loop_body_tasks import BodyTask
 from ...importer.walk.segments import GraphOutput, Segment
 from ...importer.walk.shape_dependent_inputs import graph_with_hints
 from ...plan.program import NodeReport, task_report
@@ -30,13 +34,17 @@ from .imported_model import ImportedModel
 from .model_run import ModelRun, refuse_hosted
 from .plans.plan_files import types_alone
 from .plans.plan_store import PlanStore
-from .route import contents_of
+from .route import contents_of, types_key
 from .run_lock import Access, RunLock
 from .run_request import PLAIN, RunRequest, targets_by_number
+from .segment_route import SegmentRoute, has_route
 
 if TYPE_CHECKING:
     from ...plan.program import Program
     from ...plan.template.program_template import Template
+
+
+_ROUTES_KEPT = 16
 
 
 @dataclass
@@ -52,6 +60,7 @@ class Pass:
     feeds: Mapping[str, Any] | None = None
     store: PlanStore | None = None
     only: tuple[Compiled, SizedProgram, Segment, Selection] | None = None
+    parts: list[tuple[Segment, Compiled]] = field(default_factory=list)
 
 
 class SegmentRuns:
@@ -61,12 +70,14 @@ class SegmentRuns:
         self.imported, self.compiler = imported, compiler
         self.store = store
         self.executables = ExecutableCache()
+        self._routes: OrderedDict[Hashable, SegmentRoute] = OrderedDict()  # by types of inputs
         self.logged: set[str] = set()
 
     def reset(self) -> None:
         """Forget every segment and its compiled programs."""
         self.imported.reset()
         self.executables.clear()
+        self._routes.clear()
 
     def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
         """The model's outputs in order, and the trace."""
@@ -83,7 +94,21 @@ class SegmentRuns:
             compiled, at, segment, selection = run_pass.only
             whole = partial(self.imported.whole, segment, selection)
             model_run.record.route = compiled.route_at(at, feeds, contents_of(feeds, selection.looked_at), whole)
+        elif self._has_route(feeds, run_pass.parts):
+            routes, key = self._routes, types_key(feeds)
+            if key not in routes:
+                routes[key] = SegmentRoute(self.imported.importer, self.executables, feeds, model_run.record)
+                if len(routes) > _ROUTES_KEPT:
+                    routes.popitem(last=False)
+            model_run.record.route = routes[key]
         return outputs, model_run.trace
+
+    @staticmethod
+    def _has_route(feeds: Mapping[str, Any], parts: Sequence[tuple[Segment, Compiled]]) -> bool:
+        """Whether runs of several segments need no more than the segments: no bodies of loops, no checks of outputs."""
+        if not parts or not all(type(v) is ndarray and not v.dtype.hasobject for v in feeds.values()):
+            return False
+        return all(has_route(c) and not any(isinstance(t, BodyTask) for t in s.tasks) for s, c in parts)
 
     def _run(self, importer: ModelImporter, feeds: Mapping[str, Any], model_run: ModelRun, run_pass: Pass) -> list[Any]:
         """Outputs of a model or of a loop's body."""
@@ -155,6 +180,7 @@ class SegmentRuns:
                 at = compiled.at(sizes) or at
             if selection is not None and distance is not DistantShape.WATCHED:
                 run_pass.only = compiled, at, segment, selection
+            run_pass.parts.append((segment, compiled))
             model_run.note(compiled, at, executable)
             model_run.release_if_idle()
             started = clock()

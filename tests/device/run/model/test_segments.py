@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import pytest
 
 import opalite
 from onnx import TensorProto, helper
@@ -13,7 +15,7 @@ from opalite.cl.runtime import Runtime
 from ....helpers.small_models import make_model, noise, port
 
 
-def chosen_rows() -> Any:
+def chosen_rows(rows: int = 300) -> Any:
     """Rows of x w whose sums are positive, times v: the number of rows depends on data, x w is read on both sides."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["a"]),
@@ -31,7 +33,16 @@ def chosen_rows() -> Any:
         "last": np.array([1], np.int64),
         "first": np.array([0], np.int64),
     }
-    return make_model(nodes, [port("x", (300, 24))], [port("y", None)], constants)
+    return make_model(nodes, [port("x", (rows, 24))], [port("y", None)], constants)
+
+
+def with_chosen(model: Any, count: int, rows: int, seed: int) -> np.ndarray[Any, Any]:
+    """An input of which `count` rows are chosen."""
+    w = np.frombuffer(model.graph.initializer[0].raw_data, np.float32).reshape(24, 40)
+    x = noise(rows, 24, seed=seed)
+    signs = np.sign((x @ w).sum(1))
+    wanted = np.where(np.random.default_rng(seed).permutation(rows) < count, 1, -1)
+    return x * (signs * wanted)[:, None].astype(np.float32)
 
 
 def expected(model: Any, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -41,11 +52,11 @@ def expected(model: Any, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def test_values_between_segments_stay_on_the_device(rt: Runtime) -> None:
-    model = chosen_rows()
+    model = chosen_rows(5000)
     assert model.graph.initializer[0].data_type == TensorProto.FLOAT
     session = opalite.InferenceSession(model.SerializeToString(), device=rt.info.id, precision="fp32")
     for seed in range(4):
-        x = noise(300, 24, seed=seed)
+        x = noise(5000, 24, seed=seed)
         (y,) = session.run(None, {"x": x})
         np.testing.assert_allclose(y, expected(model, x), rtol=1e-3, atol=1e-3)
     first, second = session._dispatcher.run_record.executables
@@ -77,13 +88,13 @@ def best_row() -> Any:
         "last": np.array([1], np.int64),
         "first": np.array([0], np.int64),
     }
-    return make_model(nodes, [port("x", (24, 300))], [port("y", None)], constants)
+    return make_model(nodes, [port("x", (24, 3000))], [port("y", None)], constants)
 
 
 def test_what_was_uploaded_serves_later_segments(rt: Runtime) -> None:
     session = opalite.InferenceSession(best_row().SerializeToString(), device=rt.info.id, precision="fp32")
     for seed in range(3):
-        x = noise(24, 300, seed=seed)
+        x = noise(24, 3000, seed=seed)
         (y,) = session.run(None, {"x": x})
         np.testing.assert_allclose(y, x.T[x.sum(0) > 4] + 1, rtol=1e-6)
     first, second = session._dispatcher.run_record.executables
@@ -114,3 +125,54 @@ def test_an_input_is_read_by_three_segments(rt: Runtime) -> None:
         b = x + np.float32(sum(map(np.sum, np.nonzero(np.maximum(x, 0)))))
         h = np.float32(sum(map(np.sum, np.nonzero(b))))
         np.testing.assert_allclose(y, x + h, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [300, 5000])  # what crosses is copied, or stays on the device
+def test_counts_of_a_route(rt: Runtime, rows: int) -> None:
+    """Counts that grow, shrink, and end at 1 and 0, which are segments of their own; no run plans again."""
+    model = chosen_rows(rows)
+    session = opalite.InferenceSession(model.SerializeToString(), device=rt.info.id, precision="fp32")
+    for count in (10, 1, 0, 11):
+        session.run(None, {"x": with_chosen(model, count, rows, 0)})
+        session.settle()
+    session.run(None, {"x": with_chosen(model, 12, rows, 0)})
+    plans = session.stats().plans_made
+    for seed, count in enumerate((12, 20, 9, 2, 100, 1, 140, 0, 3, 290, 55)):
+        x = with_chosen(model, count, rows, seed)
+        (y,) = session.run(None, {"x": x})
+        assert len(y) == count
+        np.testing.assert_allclose(y, expected(model, x), rtol=1e-3, atol=1e-3)
+    assert session.stats().plans_made == plans
+
+
+def test_a_route_looks_at_no_plan(rt: Runtime) -> None:
+    model = chosen_rows()
+    session = opalite.InferenceSession(model.SerializeToString(), device=rt.info.id, precision="fp32")
+    for count in (140, 150):
+        session.run(None, {"x": with_chosen(model, count, 300, 0)})
+        session.settle()
+        session.run(None, {"x": with_chosen(model, count, 300, 0)})
+    for seed, count in enumerate((144, 151, 138, 162)):
+        x = with_chosen(model, count, 300, seed)
+        (y,) = session.run(None, {"x": x})
+        assert not session.last_timing.import_s
+        np.testing.assert_allclose(y, expected(model, x), rtol=1e-3, atol=1e-3)
+    assert len(session._dispatcher.run_record.executables) == 2
+    bound = session.io_binding()  # outputs that stay on the device: by the model
+    bound.bind_cpu_input("x", x)
+    bound.bind_output("y", "opencl")
+    session.run_with_iobinding(bound)
+    np.testing.assert_allclose(bound.copy_outputs_to_cpu()[0], expected(model, x), rtol=1e-3, atol=1e-3)
+
+
+def test_threads_on_several_segments(rt: Runtime) -> None:
+    model = chosen_rows()
+    session = opalite.InferenceSession(model.SerializeToString(), device=rt.info.id, precision="fp32")
+    for count in (140, 150):
+        session.run(None, {"x": with_chosen(model, count, 300, 0)})
+        session.settle()
+    inputs = [with_chosen(model, 100 + 7 * i, 300, i) for i in range(16)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda x: session.run(None, {"x": x})[0], inputs * 4))
+    for x, y in zip(inputs * 4, found, strict=True):
+        np.testing.assert_allclose(y, expected(model, x), rtol=1e-3, atol=1e-3)

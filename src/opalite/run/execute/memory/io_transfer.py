@@ -132,7 +132,8 @@ class IoTransfer:
         step = self._bindable.get(port.host)
         if step is None or 0 in port.shape:
             return None
-        return DeviceTensor.view_of(self._rt, self._own[step.slot], port.shape, port.dtype.np)
+        shape = self.shapes.get(port.host, port.shape)
+        return DeviceTensor.view_of(self._rt, self._own[step.slot], shape, port.dtype.np)
 
     def input_views(self, feeds: Iterable[Any]) -> list[DeviceTensor | None]:
         """Views of the uploaded arrays among `feeds`, valid until the next run; None for other inputs."""

@@ -7,6 +7,7 @@ iterated.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -44,6 +45,7 @@ class HostFastPath:
         self.inputs = inputs
         self.outputs = outputs
         self.instance = megakernel.instance
+        self._megakernel, self._is_dynamic = megakernel, megakernel.instance.dynamic is not None
         phases = megakernel.phases
         self._iterations: dict[LoopCarryPlan, LoopIterations | str] = {}
         at = next(i for i, p in enumerate(phases) if isinstance(p, HostThreadLoop))
@@ -64,9 +66,11 @@ class HostFastPath:
         values: Values = (),
         meanwhile: Callable[[], None] | None = None,
     ) -> RunTrace:
-        """See Strategy.run. Nothing is on the device, and there are no dynamic parameters."""
+        """See Strategy.run. Nothing is on the device."""
         loop = self.loop
-        if loop.arrays is not self.rows:
+        if values:
+            self._megakernel.begin(values)
+        elif loop.arrays is not self.rows:
             loop.set_table(self.rows)
         clock = time.perf_counter
         host_s = 0.0
@@ -75,13 +79,24 @@ class HostFastPath:
             self._prepare_uploads(host_values)
             host_s = clock() - started
             started += host_s
-        for number, memory in self.inputs:
-            memory[...] = host_values[number]
+        if self._is_dynamic:
+            for number, memory in self.inputs:
+                array = host_values[number]
+                _first(memory, array.shape)[...] = array
+        else:
+            for number, memory in self.inputs:
+                memory[...] = host_values[number]
         uploaded = clock()
         loop.run()
         computed = clock()
-        for number, memory in self.outputs:
-            host_values[number] = memory.copy()
+        if self._is_dynamic:
+            shapes = self.instance.io.shapes
+            for number, memory in self.outputs:
+                shape = shapes.get(number)
+                host_values[number] = (memory if shape is None else _first(memory, shape)).copy()
+        else:
+            for number, memory in self.outputs:
+                host_values[number] = memory.copy()
         ended = clock()
         self._counters.transfers += self._transfers
         if self._after:
@@ -134,6 +149,11 @@ class HostFastPath:
         self.loop.run()
 
 
+def _first(memory: Array, shape: tuple[int, ...]) -> Array:
+    """The first elements of a buffer of the largest sizes, as an array of `shape`."""
+    return memory.reshape(-1)[: math.prod(shape)].reshape(shape)
+
+
 def make_host_fast_path(megakernel: MegakernelStrategy) -> HostFastPath | None:
     """The fast path of `megakernel`; None if the program or its buffers do not fit.
 
@@ -141,7 +161,7 @@ def make_host_fast_path(megakernel: MegakernelStrategy) -> HostFastPath | None:
     """
     host_loop = megakernel.host_thread_loop
     program, io = megakernel.instance.program, megakernel.instance.io
-    if host_loop is None or megakernel.instance.dynamic is not None or program.reserved:
+    if host_loop is None or program.reserved:
         return None
     ports = {p.host: p for p in program.inputs}
     uploads = [s for s in program.steps if isinstance(s, UploadStep)]
