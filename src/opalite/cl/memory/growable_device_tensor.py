@@ -49,12 +49,13 @@ class GrowableDeviceTensor:
         made.capacity = made.length = tensor.shape[made.axis]
         return made
 
-    def _with(self, size: int) -> tuple[int, ...]:
-        return (*self._sizes[: self.axis], size, *self._sizes[self.axis + 1 :])
+    def shape_at(self, length: int) -> tuple[int, ...]:
+        """Shape with `length` positions."""
+        return (*self._sizes[: self.axis], length, *self._sizes[self.axis + 1 :])
 
     def _stored_shape(self, size: int) -> tuple[int, ...]:
         """Shape of the device memory for `size` positions."""
-        shape = self._with(size)
+        shape = self.shape_at(size)
         return (*shape[:-1], shape[-1] + TAIL) if self.is_int8 else shape
 
     @property
@@ -65,7 +66,7 @@ class GrowableDeviceTensor:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the valid part."""
-        return self._with(self.length)
+        return self.shape_at(self.length)
 
     @property
     def nbytes(self) -> int:
@@ -144,6 +145,31 @@ class GrowableDeviceTensor:
         shared = self.tensor.staging.shared(self.stored, self.tensor.shape)
         found: Array = (self.tensor.numpy() if shared is None else shared)[valid]
         return found
+
+    def shared(self) -> Array | None:
+        """A view of all positions in device memory; None if it is not host memory, or stores another dtype."""
+        return self.tensor.staging.shared(self.dtype, self.tensor.shape) if self.stored == self.dtype else None
+
+    def read_positions(self, target: Array, first: int) -> Any:
+        """Copy the positions from `first` on into `target`, which has room for all.
+
+        The caller keeps the result until the queue has finished.
+        """
+        count = self.length - first
+        valid = (slice(None),) * self.axis + (slice(first, self.length),)
+        shared = self.tensor.staging.shared(self.stored, self.tensor.shape)
+        if shared is not None or self.is_int8:
+            target[valid] = self.numpy()[valid] if shared is None or self.is_int8 else shared[valid]
+            return None
+        rows = target if self.stored == self.dtype else np.empty(self.shape_at(count), self.stored)
+        lines, pitch = math.prod(self._sizes[: self.axis]), self._position_bytes
+        start, room = first * pitch, self.capacity * pitch
+        if rows is target:
+            return self.rt.read_lines(self.tensor.buffer, rows, lines, count * pitch, (start, start), (room, room))
+        self.rt.read_lines(self.tensor.buffer, rows, lines, count * pitch, (start, 0), (room, count * pitch))
+        self.rt.finish()
+        target[valid] = rows
+        return None
 
     def numpy(self) -> Array:
         """The valid part as a new array of `dtype`."""

@@ -108,6 +108,35 @@ class Transfers:
                 dst_pitches=(target_pitch, target_pitch * lines),
             )
 
+    def read_lines(
+        self,
+        source: cl.Buffer,
+        array: Array,
+        lines: int,
+        nbytes: int,
+        starts: tuple[int, int],
+        pitches: tuple[int, int],
+    ) -> Any:
+        """Enqueue a copy of `nbytes` of each of `lines` lines into `array`. The caller keeps the result until it is done.
+
+        starts, pitches: of the lines in `source`, and in `array`.
+        """
+        self.counters.transfers += 1
+        if nbytes == 0 or lines == 0:
+            return None
+        with cl_errors(f"Reading {lines} lines of {nbytes} bytes", self.info.name):
+            return cl.enqueue_copy(
+                self.queue,
+                array,
+                source,
+                buffer_origin=(starts[0], 0, 0),
+                host_origin=(starts[1], 0, 0),
+                region=(nbytes, lines, 1),
+                buffer_pitches=(pitches[0], pitches[0] * lines),
+                host_pitches=(pitches[1], pitches[1] * lines),
+                is_blocking=False,
+            )
+
     def write_mapped(
         self, buffer: cl.Buffer, source: Array, dtype: np.dtype[Any], queue: cl.CommandQueue | None = None
     ) -> None:

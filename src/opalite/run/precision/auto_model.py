@@ -111,6 +111,13 @@ class AutoModel:
             self._adopt()
             return FP32 if self._choice is None else self._choice.policy
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether the precision is chosen."""
+        with self._lock:
+            self._adopt()
+            return self._choice is not None
+
     def chosen_model(self) -> Model:
         """The model for runs that are never checked, such as those of a state: the chosen one, or float32."""
         with self._lock:

@@ -33,10 +33,21 @@ class KVCaches:
     place, '' if they can.
     """
 
-    def __init__(self, session: InferenceSession, pairs: Sequence[StatePair], reserve: int, *, as_int8: bool) -> None:
-        """reserve: positions by which the capacity grows. as_int8: store float rows as int8 with scales."""
+    def __init__(
+        self,
+        session: InferenceSession,
+        pairs: Sequence[StatePair],
+        reserve: int,
+        *,
+        as_int8: bool = False,
+        may_change: bool = False,
+    ) -> None:
+        """reserve: positions by which the capacity grows.
+
+        as_int8: store float rows as int8 with scales. may_change: positions may change after a run has written them.
+        """
         self._session = session
-        self._reserve, self._as_int8 = reserve, as_int8
+        self._reserve, self._as_int8, self._may_change = reserve, as_int8, may_change
         self._set_pairs(p for p in pairs if not p.is_cross)
         self._growth: set[Axis] | None = None  # input axes whose size has equalled the growth in every run so far
         # The state after the last run, its caches, and its other values.
@@ -139,6 +150,8 @@ class KVCaches:
         old, new = self._prepared.pop(name, (None, None))
         if old is not cache or new is None or (new.capacity, new.stored) != (capacity, cache.stored):
             return cache.copy(capacity)
+        if self._may_change:
+            new.length = 0
         new.append_from(cache)
         return new
 

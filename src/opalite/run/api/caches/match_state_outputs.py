@@ -57,21 +57,27 @@ def find_pairs(
             if reason := _misfit(known[past], given[present]):
                 raise OptionError(f"the output '{present}' cannot be the next '{past}': {reason}")
         return [_pair(a, given[pairs[a.name]]) for a in inputs if a.name in pairs]
-    free = dict(given)
-    found: list[StatePair] = []
-    for a in inputs:
-        keys = _keys(a.name, _BEFORE, _IN)
-        for b in free.values():
-            if b.name != a.name and not keys.isdisjoint(_keys(b.name, _AFTER, _OUT)) and not _misfit(a, b):
-                found.append(_pair(a, b))
-                del free[b.name]
-                break
+    found = match_names(inputs, outputs)
     if not found:
         raise OptionError(
             "no input and output look like state, such as 'past_key_values.0.key' and 'present.0.key'; name them: "
             f"session.state({{input: output}}), with inputs {', '.join(a.name for a in inputs)} and outputs "
             f"{', '.join(given)}"
         )
+    return found
+
+
+def match_names(inputs: Sequence[NodeArg], outputs: Sequence[NodeArg]) -> list[StatePair]:
+    """The state pairs by names, none if there are none."""
+    free = {b.name: (b, _keys(b.name, _AFTER, _OUT)) for b in outputs}
+    found: list[StatePair] = []
+    for a in inputs:
+        keys = _keys(a.name, _BEFORE, _IN)
+        for b, own in free.values() if keys else ():
+            if b.name != a.name and not keys.isdisjoint(own) and not _misfit(a, b):
+                found.append(_pair(a, b))
+                del free[b.name]
+                break
     return found
 
 

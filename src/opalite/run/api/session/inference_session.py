@@ -305,6 +305,8 @@ class InferenceSession(SessionApi):
         if self._background is not None:
             self._background.drop()
         self._model.reset()
+        if self._array_caches is not None:
+            self._array_caches.clear()
         self._lock.concurrent.clear()
         if self._fallback_process is not None:
             self._fallback_process.close()

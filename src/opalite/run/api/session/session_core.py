@@ -20,6 +20,7 @@ from ....cl.runtime import Runtime, find_runtime
 from ....errors import InputError, InputTypeError
 from ....ir.device.device_info import DeviceInfo
 from ....ir.precision import PrecisionPolicy
+from ....plan.bundle.bundle import is_bundle
 from ...execute.memory.io_transfer import Target
 from ...execute.run_trace import RunRecord, RunTrace
 from ...execute.step_schedule import Recorder
@@ -30,11 +31,18 @@ from ...model.dispatcher import Dispatcher
 from ...model.run_lock import RunLock
 from ...model.run_request import RunRequest, TuneRequest
 from ...model.session_counters import SessionCounters
+from ..caches.match_state_outputs import match_names
 from ..diagnostics.ort_logging import SessionLog
 from ..diagnostics.stats_file import log_at_exit, write_stats
 from ..options.execution_providers import ProviderRequest, check_providers
 from ..options.run_options import RunOptions, check_not_terminated
-from ..options.session_options import SessionOptions, check_session_options, log_no_effect, parse_edits
+from ..options.session_options import (
+    CACHE_VIEWS,
+    SessionOptions,
+    check_session_options,
+    log_no_effect,
+    parse_edits,
+)
 from ..values.host_memory_errors import host_memory, out_of_memory
 from ..values.io_binding import check_device
 from ..values.ort_value import OrtValue
@@ -52,6 +60,7 @@ if TYPE_CHECKING:
     from ....tune.tuning_report import GraphTuning
     from ...model.kv_cache.kv_cache_runs import KVCacheRuns, MultiStepRuns
     from ...report.session_stats import SessionStats
+    from ..caches.array_kv_cache import ArrayKVCaches
 
 
 class SessionCore:
@@ -133,6 +142,7 @@ class SessionCore:
         self._outputs = {a.name: i for i, a in enumerate(model.outputs)}
         self._all_outputs = list(range(len(model.outputs)))
         self._tunings: list[GraphTuning] = []
+        self._array_caches = self._open_array_caches(sess_options)
         self._choice, self._log, self._profiler = choice, log, profiler
         name, seconds = describe_source(given["path_or_bytes"]), dispatcher.load_s
         log.log(logging.INFO, f"loaded {name} for {rt.info.name} in {seconds:.3f} s")
@@ -157,6 +167,18 @@ class SessionCore:
         background = BackgroundCompiler(rt, dispatcher.replace)
         weakref.finalize(self, background.close).atexit = False
         return background
+
+    def _open_array_caches(self, options: SessionOptions) -> ArrayKVCaches | None:
+        """The growing caches of plain runs; None if there are none, or if runs shall copy them."""
+        if options._config.get(CACHE_VIEWS) == "0" or is_bundle(self._arguments["path_or_bytes"]):
+            return None
+        pairs = [p for p in match_names(self._model.inputs, self._model.outputs) if p.time is not None]
+        pairs = [p for p in pairs if not p.is_cross]
+        if not pairs:
+            return None
+        from ..caches.array_kv_cache import ArrayKVCaches  # few models have caches
+
+        return ArrayKVCaches(self, pairs)
 
     @property
     def device(self) -> DeviceInfo:

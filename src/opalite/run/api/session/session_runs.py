@@ -44,15 +44,19 @@ class SessionRuns(Recovery):
         options = None if run_options is None else check_run_options(run_options)
         if options is not None:
             check_not_terminated(options)
-        found, rt = None, self._rt
+        found, rt, caches = None, self._rt, self._array_caches
         try:
-            found = self._dispatcher.run_cached(input_feed)
+            if caches is not None:
+                found = caches.run(input_feed, picked, self._request(options))
+            found = found or self._dispatcher.run_cached(input_feed)
         except DeviceError as e:
             if not self._is_lost_by(e, rt):
                 raise
         except MemoryError as e:
             raise out_of_memory(e, "running the model") from e
         outputs, trace = found or self._execute(input_feed, self._request(options))[:2]
+        if caches is not None:
+            caches.record(outputs)
         if options is not None:
             check_not_terminated(options)
         if options is not None or self._log.is_enabled(logging.DEBUG):
