@@ -133,7 +133,6 @@ def test_strategy_of_the_first_run(open_session: Open, rt: Runtime, tmp_path: Pa
     assert second.last_trace.strategy == first.last_trace.strategy
 
 
-@pytest.mark.xfail(strict=True, reason="a run on arrays knows no state: caches are copied in and out")
 def test_growing_caches_as_arrays(open_session: Open) -> None:
     session = open_session(llama(layers=1))
     caches = {a.name: a.shape for a in session.get_inputs() if a.name.startswith("past_")}

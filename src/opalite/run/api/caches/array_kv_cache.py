@@ -71,7 +71,7 @@ class ArrayKVCaches:
         if sequence is None:
             return None
         try:
-            rest = {n: v for n, v in feeds.items() if n not in sequence.names}
+            rest = {n: v.value if type(v) is OrtValue else v for n, v in feeds.items() if n not in sequence.names}
             outputs, trace = sequence.run(self._session, rest, fed, request)
             length = sequence.length
             self._hand_out(sequence, outputs, picked, fed)
@@ -158,9 +158,7 @@ class ArrayKVCaches:
             return _Sequence(KVCaches(self._session, self._pairs, _RESERVED, may_change=True), self._names)
         return _Sequence(last.caches.fork(), self._names)
 
-    def _hand_out(
-        self, sequence: _Sequence, outputs: list[Any], picked: Collection[int], fed: Sequence[Array]
-    ) -> None:
+    def _hand_out(self, sequence: _Sequence, outputs: list[Any], picked: Collection[int], fed: Sequence[Array]) -> None:
         """Put the picked caches in their places. If some are not picked, the sequence keeps its earlier length."""
         if self._picks_all(picked):
             arrays = sequence.advance(fed)

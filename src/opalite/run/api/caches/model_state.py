@@ -108,6 +108,9 @@ class State:
             if name in self._state_inputs:
                 raise InputError(f"input '{name}' is state, which this object feeds: leave it out, or load() it")
         given = {**self._held, **feeds}
+        for name, value in given.items():
+            if type(value) is OrtValue:
+                given[name] = value.value
         if BRANCH in self._inputs and BRANCH not in given:
             given[BRANCH] = np.array([self._runs > 0])
         return given

@@ -39,7 +39,17 @@ ARGMAX = "opalite.argmax"
 (NAME/argmax, int64 [batch, 1]) and its value (NAME/max, [batch, 1])."""
 CACHE_VIEWS = "opalite.cache_views"
 """Config entry: '0' has plain runs copy growing KV caches, instead of returning views of caches that stay in place."""
-_KNOWN_ENTRIES = (NO_FALLBACK, RECORD_ASSIGNMENT, DATA_FOLDER, DATA_FILE, DATA_FILE_FROM, FORMAT, LAST_POSITION, ARGMAX, CACHE_VIEWS)
+_KNOWN_ENTRIES = (
+    NO_FALLBACK,
+    RECORD_ASSIGNMENT,
+    DATA_FOLDER,
+    DATA_FILE,
+    DATA_FILE_FROM,
+    FORMAT,
+    LAST_POSITION,
+    ARGMAX,
+    CACHE_VIEWS,
+)
 
 
 class SessionOptions(Options):

@@ -102,8 +102,8 @@ class IoTransfer:
         """
         if step.slot in self.bound:
             return None
-        self.bytes_up += self._nbytes[step.slot]
         array = value.numpy() if isinstance(value, DeviceTensor) else value
+        self.bytes_up += array.nbytes
         return self._own[step.slot].write(array, step.dtype.np, uploads=uploads)
 
     def download(
