@@ -54,7 +54,7 @@ class GrowableHostArrays:
         self._mirrored = min(self._mirrored, length)
 
     def update(self) -> Any:
-        """Copy new positions to the mirror, if there is one. The caller keeps the result until the queue has finished."""
+        """Copy new positions to a mirror. The caller keeps the result until the queue has finished."""
         if not self.is_mirror:
             return None
         first, self._mirrored = min(self._mirrored, self.source.length), self.source.length

@@ -117,7 +117,7 @@ class Transfers:
         starts: tuple[int, int],
         pitches: tuple[int, int],
     ) -> Any:
-        """Enqueue a copy of `nbytes` of each of `lines` lines into `array`. The caller keeps the result until it is done.
+        """Enqueue a copy of `nbytes` of each of `lines` lines into `array`. Keep the result until it is done.
 
         starts, pitches: of the lines in `source`, and in `array`.
         """

@@ -1,7 +1,7 @@
 """KV caches that plain runs take and return as arrays, kept in device memory from run to run.
 
-Code for onnxruntime feeds each run the caches that the last run returned. Here they stay in growable memory, as those of
-a State do, and runs append in place. What a run returns are views of this memory, or of a mirror on the host.
+Code for onnxruntime feeds each run the caches that the last run returned. Here they stay in growable memory, as those
+of a State do, and runs append in place. What a run returns are views of this memory, or of a mirror on the host.
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ class ArrayKVCaches:
 
     A run appends in place if it is fed the arrays of an earlier run, or arrays as long as those that were returned last
     (a beam search has reordered them), whose contents are then copied, or empty arrays, with which a sequence begins.
+
+    presents: the outputs that are caches.
     """
 
     def __init__(self, session: InferenceSession, pairs: Sequence[StatePair]) -> None:
         """pairs: the growing caches."""
         self._session, self._pairs = session, pairs
         self._names = [p.past for p in pairs]
+        self.presents = {p.present for p in pairs}
         inputs = {a.name: a for a in session.get_inputs()}
         outputs = [a.name for a in session.get_outputs()]
         self._inputs = [inputs[n] for n in self._names]
@@ -124,7 +127,8 @@ class ArrayKVCaches:
         """The positions in the caches; None if they do not fit the model, or differ."""
         found: int | None = None
         for array, info, pair in zip(fed, self._inputs, self._pairs, strict=True):
-            assert info.dtype is not None and pair.time is not None
+            assert info.dtype is not None
+            assert pair.time is not None
             if array.dtype != info.dtype.np or array.ndim != len(info.shape):
                 return None
             if found is None:

@@ -35,7 +35,7 @@ def run_with_binding(session: InferenceSession, binding: IOBinding, request: Run
     feeds = dict(binding.inputs)
     tensors = _tensors(binding, feeds)
     if not tensors:
-        return session._execute(feeds, request)[0]
+        return _run_with_arrays(session, binding, feeds, request)
     from ...model.kv_cache.kv_cache_runs import KVCacheRuns, NoKVCacheRunError
     from .kv_cache import kv_cache_model
 
@@ -56,6 +56,20 @@ def run_with_binding(session: InferenceSession, binding: IOBinding, request: Run
             by_output = dict(tensors.values())
             return [by_output.get(a.name, v) for a, v in zip(session.get_outputs(), outputs, strict=True)]
     return session._execute(feeds, request)[0]
+
+
+def _run_with_arrays(
+    session: InferenceSession, binding: IOBinding, feeds: dict[str, Any], request: RunRequest
+) -> list[Any]:
+    """Run with caches as `session.run` has them, unless they are bound to device memory."""
+    arrays, found = session._array_caches, None
+    if arrays is not None and not arrays.presents.intersection(request.targets):
+        picked = [i for i, a in enumerate(session.get_outputs()) if a.name in binding.outputs]
+        found = arrays.run(feeds, picked, request)
+    outputs = session._execute(feeds, request)[0] if found is None else found[0]
+    if arrays is not None:
+        arrays.record(outputs)
+    return outputs
 
 
 def _tensors(binding: IOBinding, feeds: dict[str, Any]) -> dict[str, tuple[str, DeviceTensor]]:

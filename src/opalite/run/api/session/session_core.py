@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from numpy import ndarray
 
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from ...model.kv_cache.kv_cache_runs import KVCacheRuns, MultiStepRuns
     from ...report.session_stats import SessionStats
     from ..caches.array_kv_cache import ArrayKVCaches
+    from .inference_session import InferenceSession
 
 
 class SessionCore:
@@ -178,7 +179,7 @@ class SessionCore:
             return None
         from ..caches.array_kv_cache import ArrayKVCaches  # few models have caches
 
-        return ArrayKVCaches(self, pairs)
+        return ArrayKVCaches(cast("InferenceSession", self), pairs)
 
     @property
     def device(self) -> DeviceInfo:

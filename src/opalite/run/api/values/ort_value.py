@@ -187,6 +187,8 @@ class OrtValue:
             handle = int(value.buffer.int_ptr)
             exported_handles.add(handle)
             return handle
+        if not value.flags.c_contiguous:  # a view of a KV cache; readers of an address expect no gaps
+            self.value = value = np.ascontiguousarray(value)
         return int(value.__array_interface__["data"][0])
 
     def numpy(self) -> Array:
@@ -209,6 +211,8 @@ class OrtValue:
                 "make another OrtValue for it"
             )
         if not isinstance(own, DeviceTensor):
+            if not own.flags.writeable:  # a view of a KV cache that went on
+                self.value = own = np.empty(own.shape, own.dtype)
             np.copyto(own, np.asarray(new).reshape(own.shape))
         elif isinstance(new, DeviceTensor) and new.rt is own.rt:
             own.copy_from(new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from typing import Any
 
@@ -63,6 +64,38 @@ def test_greedy_tokens_are_onnxruntimes(rt: Runtime, kind: str) -> None:
     model = KINDS[kind]()
     session = open_session(rt, model)
     assert tokens_of(session, kind, 32) == expected(model, kind, PROMPT, 32)[0]
+
+
+def test_bound_to_host_memory(rt: Runtime) -> None:
+    model = decoders.llama(layers=1)
+    session = open_session(rt, model)
+    binding = session.io_binding()
+    past = {n: opalite.OrtValue.ortvalue_from_numpy(a) for n, a in empty(session).items()}
+    ids, found, held = [PROMPT * 20], [], 0
+    for _ in range(12):
+        for name, array in feeds_of("llama", ids, held).items():
+            binding.bind_cpu_input(name, array)
+        for name, value in past.items():
+            binding.bind_ortvalue_input(name, value)
+        for output in session.get_outputs():
+            binding.bind_output(output.name, "cpu")
+        fed = past
+        session.run_with_iobinding(binding)
+        logits, *presents = binding.get_outputs()
+        held += len(ids[0])
+        found.append(int(logits.numpy()[0, -1].argmax()))
+        past, ids = dict(zip(past, presents, strict=True)), [found[-1:]]
+    assert found == expected(model, "llama", PROMPT * 20, 12)[0]
+    assert stays(session, {n: v.numpy() for n, v in fed.items()})
+
+
+def test_an_address_is_of_memory_without_gaps(rt: Runtime) -> None:
+    session = open_session(rt, decoders.llama(layers=1))
+    _, past = step(session, "llama", [PROMPT], empty(session))
+    for array in past.values():
+        value = opalite.OrtValue(array)
+        memory = (ctypes.c_float * array.size).from_address(value.data_ptr())
+        np.testing.assert_array_equal(np.frombuffer(memory, np.float32), array.ravel())
 
 
 @pytest.mark.parametrize("kind", GROWING)
@@ -230,6 +263,21 @@ def test_caches_that_nobody_asks_for(rt: Runtime) -> None:
         np.testing.assert_array_equal(array, kept[name])
 
 
+def run_async(session: opalite.InferenceSession, names: list[str], feeds: Past) -> list[Any]:
+    """The outputs that a callback gets."""
+    done, got = threading.Event(), list[Any]()
+
+    def called(outputs: list[Any], data: Any, fault: str) -> None:
+        got.extend([outputs, fault])
+        done.set()
+
+    session.run_async(names, feeds, called, None)
+    assert done.wait(30)
+    assert got[1] == ""
+    outputs: list[Any] = got[0]
+    return outputs
+
+
 def test_values_of_onnxruntimes_api(rt: Runtime) -> None:
     """OrtValues, an array made anew of the same memory, an asynchronous run."""
     model = decoders.llama(layers=1)
@@ -245,11 +293,7 @@ def test_values_of_onnxruntimes_api(rt: Runtime) -> None:
         elif i % 3 == 1:
             outputs = session.run(names, feeds)
         else:
-            done, got = threading.Event(), []
-            session.run_async(names, feeds, lambda o, d, f: (got.append((o, f)), done.set()), None)
-            assert done.wait(30)
-            assert got[0][1] == ""
-            outputs = got[0][0]
+            outputs = run_async(session, names, feeds)
         found.append(int(outputs[0][0, -1].argmax()))
         ids = [found[-1:]]
         past = {n: np.asarray(memoryview(a)) for n, a in zip(past, outputs[1:], strict=True)}
@@ -288,3 +332,12 @@ def test_wrong_inputs(rt: Runtime) -> None:
     wanted, _ = step(session, "llama", [[1]], {n: a.copy() for n, a in past.items()})
     found, _ = step(session, "llama", [[1]], past)
     np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_inputs_of_a_state_may_be_ort_values(rt: Runtime) -> None:
+    session = open_session(rt, decoders.llama(layers=1))
+    ours, theirs = session.state(), session.state()
+    for ids in ([PROMPT], [[3]], [[4]]):
+        feeds = feeds_of("llama", ids, len(ours))
+        values = {n: opalite.OrtValue.ortvalue_from_numpy(a) for n, a in feeds.items()}
+        np.testing.assert_array_equal(ours.run(values)[0], theirs.run(feeds)[0])

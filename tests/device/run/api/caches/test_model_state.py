@@ -393,12 +393,3 @@ def test_attention_to_an_encoder_is_kept(rt: Runtime) -> None:
             np.testing.assert_allclose(state.run({"x": step})[0], wanted, atol=1e-5)
         assert (len(state), state.copies) == (30, "")
         np.testing.assert_array_equal(state.arrays()["past_key_values.0.encoder.key"], encoded)
-
-
-def test_inputs_may_be_ort_values(rt: Runtime) -> None:
-    session = open_session(rt, decoders.llama(layers=1))
-    ours, theirs = session.state(), session.state()
-    for ids in ([PROMPT], [[3]], [[4]]):
-        feeds = feeds_of("llama", ids, len(ours))
-        values = {n: opalite.OrtValue.ortvalue_from_numpy(a) for n, a in feeds.items()}
-        np.testing.assert_array_equal(ours.run(values)[0], theirs.run(feeds)[0])
