@@ -160,15 +160,22 @@ def measure_row(options: argparse.Namespace) -> None:
     begun = time.monotonic()
     name, batch, precision = options.row.split(",")
     flops, bandwidth = map(float, options.peaks.split(","))
+    stages: dict[str, Any] = {}
+
+    def note(stage: str) -> None:
+        stages[stage] = time.monotonic() - begun
+        print(f"{stage} {stages[stage]:.1f}", file=sys.stderr, flush=True)  # seen if the row ends too late
+
     data, x, want, module = problem(name, int(batch), options.problems)
-    stages = {"exported_s": time.monotonic() - begun}
+    note("exported_s")
     if options.parallel > 1:
         with suppress(Exception):  # errors are reported by the measurement
             warm_row(options, options.row)
-    stages["warm_s"] = time.monotonic() - begun
+    note("warm_s")
     until = None if options.row_limit is None else begun + options.row_limit
     peers, record = ({}, {}) if module is None else _peers(module, x, want, precision, options, until)
-    record |= stages | {"ready_s": time.monotonic() - begun}
+    note("ready_s")
+    record |= stages
     print(READY, flush=True)
     sys.stdin.readline()
     record |= measure((name, int(batch), precision), data, x, want, peers, options, Peaks(flops, bandwidth))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -67,6 +68,7 @@ def torch_ways(
             try:
                 with torch.inference_mode(), _time_limit(until):
                     ways[name + suffix] = make()
+                print(f"{name}{suffix} is ready", file=sys.stderr, flush=True)
             except Exception as e:
                 refused[name + suffix] = f"{type(e).__name__}: {e}"[:300]
     return ways, refused

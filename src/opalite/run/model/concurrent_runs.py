@@ -2,9 +2,10 @@
 
 A replica shares programs and weights, and has its own memory (`Executable.make_replica`). Runs hold the run lock while
 one thread uses the session. After threads have waited for each other, a run takes a replica if the executable is in use
-or is set for another size. It gets a share of the device (`DeviceShare`): one core if the calling thread computes
+or is set for another size. On a CPU it gets a share of the device (`DeviceShare`): one core if the calling thread computes
 itself, else the whole device in slices of 0.7 ms. So no run waits for more than a slice, and no size replaces another's
-arguments. Replicas that are not used are released.
+arguments. Other devices take runs in turn, by their queue, and one run's transfers and host work overlap with another's
+launches. Replicas that are not used are released.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ KEPT_S = 10.0
 
 MAX_REPLICAS = 2  # of one executable
 MAX_REPLICA_BYTES = 256 << 20
-"""Memory of the largest executable that gets replicas."""
+"""Memory of the largest executable that gets replicas, on devices of up to 16 GiB; more on larger ones."""
 MAX_MISSES = 8
 """Times that a run finds its executable busy at the right size before a replica is made: a short run ends sooner."""
 
@@ -148,7 +149,11 @@ class ConcurrentRuns:
         is_busy = self._is_lock_held
         if is_busy or self._running:
             self._shared_until = time.perf_counter() + SHARED_S
-        if executable.program is not program or not executable.runs_on_host_thread:
+        if executable.program is not program:
+            return True
+        if not executable.rt.info.on_host:
+            return is_busy  # its queue takes the runs of all threads in turn, and one may use the executable itself
+        if not executable.runs_on_host_thread:
             return True
         if not is_busy or self._is_sliced:
             return False
@@ -285,7 +290,7 @@ def _may_have_replica(executable: Executable) -> bool:
         executable.tier == "optimized"
         and not executable.is_released
         and not executable.is_random
-        and executable.memory.nbytes <= MAX_REPLICA_BYTES
+        and executable.memory.nbytes <= max(MAX_REPLICA_BYTES, executable.rt.info.global_mem >> 6)
     )
 
 
