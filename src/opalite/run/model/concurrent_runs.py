@@ -2,10 +2,10 @@
 
 A replica shares programs and weights, and has its own memory (`Executable.make_replica`). Runs hold the run lock while
 one thread uses the session. After threads have waited for each other, a run takes a replica if the executable is in use
-or is set for another size. On a CPU it gets a share of the device (`DeviceShare`): one core if the calling thread computes
-itself, else the whole device in slices of 0.7 ms. So no run waits for more than a slice, and no size replaces another's
-arguments. Other devices take runs in turn, by their queue, and one run's transfers and host work overlap with another's
-launches. Replicas that are not used are released.
+or is set for another size. On a CPU it gets a share of the device (`DeviceShare`): one core if the calling thread
+computes itself, else the whole device in slices of 0.7 ms. So no run waits for more than a slice, and no size replaces
+another's arguments. Other devices take runs in turn, by their queue, and one run's transfers and host work overlap with
+another's launches. Replicas that are not used are released.
 """
 
 from __future__ import annotations
