@@ -53,6 +53,17 @@ engine_options = join(
         metavar="MICROSECONDS",
         help="How long a request may wait where it says nothing.",
     ),
+    click.option(
+        "--run-timeout",
+        "run_timeout_s",
+        type=Real(min=0),
+        help="Seconds that a run may take, or the next part of a text; 0: no limit.  [default: 120]",
+    ),
+    click.option(
+        "--strict-readiness",
+        is_flag=True,
+        help="The server is ready only while all models are; else once it has loaded those that load.",
+    ),
 )
 
 grpc_options = join(

@@ -80,7 +80,10 @@ class Server:
 
     @property
     def ready(self) -> bool:
-        return self.live and not self._loading and all(m.is_ready for m in self._models.values())
+        """Whether the server has loaded its models; with `strict_readiness`, whether all of them are ready."""
+        models = self._models.values()
+        all_ready = not self.settings.strict_readiness or all(m.is_ready for m in models)
+        return self.live and not self._loading and all_ready
 
     @property
     def devices(self) -> tuple[str, ...]:

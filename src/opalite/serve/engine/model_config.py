@@ -92,8 +92,9 @@ class ModelConfig:
     name: '' for the folder's. max_batch_size: 0 disables batches and accepts any first dimension; None: a model whose
         inputs and outputs all begin with an open dimension takes batches of up to --max-batch-size.
     dynamic_batching: None makes no batches of several requests. instances: worker processes on each device.
-    devices, precision, memory, tune: as InferenceSession's. warm_sizes: batch sizes run before a worker is ready; ()
-        for the server's. default_model_filename: '' for model.onnx or model.opal.
+    devices, precision, memory, tune: as InferenceSession's. run_timeout_s: seconds that a run may take. warm_sizes:
+        batch sizes run before a worker is ready; () for the server's. default_model_filename: '' for
+        model.onnx or model.opal.
     """
 
     name: str = ""
@@ -111,6 +112,7 @@ class ModelConfig:
     memory: str | None = None
     tune: str | None = None
     warm_sizes: tuple[int, ...] = ()
+    run_timeout_s: float | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -140,6 +142,8 @@ class ServerSettings:
         takes a CPU as long as its rows.
     max_queue_size: waiting requests of a model.
     max_elements: of an input. max_input_bytes, max_output_bytes: totals of a request.
+    start_timeout_s: for a worker's start. run_timeout_s: for a run, and between the parts of a text; 0 for no limit.
+    strict_readiness: the server is ready while all models are, else while it has loaded those of its start.
     session_factory: 'package.module:function' that opens models in place of InferenceSession, for benchmarks; never
         from a request.
     """
@@ -162,6 +166,8 @@ class ServerSettings:
     max_input_bytes: int = 256 << 20
     max_output_bytes: int = 256 << 20
     start_timeout_s: float = 600.0
+    run_timeout_s: float = 120.0
+    strict_readiness: bool = False
     session_factory: str = ""
 
     def __post_init__(self) -> None:
@@ -169,6 +175,12 @@ class ServerSettings:
             raise OptionError(f"model_control is none, explicit or poll, got {self.model_control!r}")
         _check(self, 0, "max_batch_size")
         _check(self, 1, "instances", "max_queue_size", "max_elements", "max_input_bytes", "max_output_bytes")
+
+    def batching(self, most: int) -> DynamicBatching:
+        """The batching of models without a configuration, of up to `most` rows."""
+        policy = QueuePolicy(default_timeout_microseconds=self.default_timeout_microseconds)
+        preferred = tuple(s for s in self.preferred_batch_size if s <= most)
+        return DynamicBatching(preferred, self.max_queue_delay_microseconds, default_queue_policy=policy)
 
 
 def _check(config: object, least: int, *names: str) -> None:

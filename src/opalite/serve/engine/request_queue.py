@@ -43,6 +43,12 @@ class Ticket:
     waits: bool = field(default=True, init=False)
     timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
+    def stop_timer(self) -> None:
+        """Stop the time-out, if there is one."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
 
 class RequestQueue:
     """Orders and batches tickets. Times in nanoseconds of the monotonic clock."""

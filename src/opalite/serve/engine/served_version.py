@@ -22,12 +22,12 @@ from ..wire.infer_messages import (
     TensorMetadata,
 )
 from ..wire.serve_errors import Internal, Invalid, NotReady, ServeError, TimedOut, WorkerLost
-from .model_config import DynamicBatching, ModelConfig, QueuePolicy, ServerSettings
+from .model_config import ModelConfig, QueuePolicy, ServerSettings
 from .model_repository import ModelSource
 from .request_queue import RequestQueue, Ticket, timeout_of
 from .server_observer import RequestTrace, ServerObservers
 from .validate_requests import RequestValidator
-from .worker_pool import Device, Placement, WorkerPool, placements_on
+from .worker_pool import Device, Placement, WorkerPool, most_instances, placements_on
 from .worker_process import WorkerBatch, WorkerProcess
 
 _DEFAULT_MAX_BATCH = 4
@@ -56,6 +56,12 @@ class ServedVersion:
         self.outputs: tuple[TensorMetadata, ...] = ()
         self._settings, self._observers = settings, observers
         placements = placements_on(devices, config.instances or settings.instances)
+        if len(placements) > (most := most_instances() * len(devices)):
+            raise Invalid(
+                f"model '{self.name}' asks for {len(placements)} workers, and this machine takes {most}, by devices, "
+                "cores and memory: lower `count` of instance_group or --instances"
+            )
+        self._run_timeout_s = settings.run_timeout_s if config.run_timeout_s is None else config.run_timeout_s
         self.pool = WorkerPool(self, placements, settings.start_timeout_s, observers, new_process)
         self._queue: RequestQueue
         self._validator: RequestValidator
@@ -71,8 +77,8 @@ class ServedVersion:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a worker is ready, or a lost one is being replaced."""
-        return self.pool.is_available
+        """Whether a worker is ready and alive. Requests are also accepted while a lost one is being replaced."""
+        return not self._stopping and self.pool.is_ready
 
     def metadata(self, versions: tuple[str, ...]) -> ModelMetadata:
         """Inputs and outputs. versions: all that are served."""
@@ -159,7 +165,7 @@ class ServedVersion:
             self._timer.cancel()
 
     def _check_ready(self) -> None:
-        if self._stopping or not self.is_ready:
+        if self._stopping or not self.pool.is_available:
             raise NotReady(f"model '{self.name}' {'is being unloaded' if self._stopping else 'has no worker'}")
 
     def worker_opened(self, worker: WorkerProcess, placement: Placement, description: Mapping[str, Any]) -> None:
@@ -174,6 +180,8 @@ class ServedVersion:
         self._concurrency[placement] = description["concurrency"]
         name = description["device"]
         worker.on_done = lambda job, failure: self._done(worker, name, job, failure)
+        worker.on_overdue = lambda job: self._run_overdue(job, name)
+        worker.run_timeout_s = self._run_timeout_s
         worker.on_stats = lambda stats: self._observers.session(self.name, self.version, name, worker.pid, stats)
         if stats := description.get("stats"):
             worker.on_stats(stats)
@@ -237,7 +245,7 @@ class ServedVersion:
         if most is None:
             most = self._max_batch if self._batchable else 0
             if most and (self._batching_pays or settings.max_batch_size):
-                config = replace(config, dynamic_batching=config.dynamic_batching or _default_batching(settings, most))
+                config = replace(config, dynamic_batching=config.dynamic_batching or settings.batching(most))
         self.config = replace(config, max_batch_size=most)
         self._validator = RequestValidator(self.inputs, self.outputs, settings, bool(most), max_rows)
         self._queue = RequestQueue(config.dynamic_batching, most, settings.max_queue_size)
@@ -262,8 +270,7 @@ class ServedVersion:
 
     def _submit(self, worker: WorkerProcess, tickets: list[Ticket]) -> None:
         for ticket in tickets:
-            if ticket.timer is not None:
-                ticket.timer.cancel()
+            ticket.stop_timer()
         try:
             worker.submit(tickets, tickets[0].request.parameters if self.is_text else {})
         except (OSError, MemoryError) as e:
@@ -271,6 +278,20 @@ class ServedVersion:
                 self._fail(ticket, Internal(f"there is no shared memory for the request: {e}"))
             return
         self._running += len(tickets)
+        for ticket in tickets:
+            if asked := ticket.request.timeout_s:
+                left = max(asked - (time.monotonic_ns() - ticket.arrived) * 1e-9, 0.0)
+                ticket.timer = asyncio.get_running_loop().call_later(left, self._run_expired, ticket, worker)
+
+    def _run_expired(self, ticket: Ticket, worker: WorkerProcess) -> None:
+        """Fail a request whose own time-out ends while it runs."""
+        self._fail(ticket, TimedOut(f"the request took longer than its timeout, {ticket.request.timeout_s:.3f} s"))
+        worker.abandon(ticket)
+
+    def _run_overdue(self, job: WorkerBatch, device: str) -> None:
+        failure = TimedOut(f"a run of model '{self.name}' took longer than {self._run_timeout_s:g} s and was cancelled")
+        for ticket in job.tickets:
+            self._fail(ticket, failure, device)
 
     def _done(self, worker: WorkerProcess, device: str, job: WorkerBatch, failure: ServeError | None) -> None:
         tickets, times = job.tickets, job.times
@@ -282,7 +303,12 @@ class ServedVersion:
             self.statistics.add_batch(size, times.parts)
             busy = (times.input + times.infer + times.output) * 1e-9
             self._observers.batch(self.name, self.version, device, size, len(tickets), busy)
-        if failure is not None and len(tickets) > 1 and not isinstance(failure, WorkerLost):
+        is_lost = isinstance(failure, WorkerLost)
+        if is_lost and not job.begun and not self._stopping:
+            for ticket in reversed(tickets):
+                if not ticket.future.done():
+                    self._queue.put(ticket, first=True)
+        elif failure is not None and len(tickets) > 1 and not is_lost:
             # The faulty request is unknown: each runs alone.
             for ticket in reversed(tickets):
                 ticket.key = None
@@ -326,15 +352,14 @@ class ServedVersion:
 
     def _abandon(self, ticket: Ticket) -> None:
         """Drop a request whose client has disconnected."""
-        if ticket.timer is not None:
-            ticket.timer.cancel()
+        ticket.stop_timer()
         if ticket.future.done() and not ticket.future.cancelled():
             ticket.future.exception()  # marks it as retrieved
             return
-        if not self._queue.drop(ticket):
-            for worker in self.pool.ready if self.is_text else ():
-                worker.cancel(ticket)
+        self._queue.drop(ticket)
         ticket.future.cancel()
+        for worker in self.pool.ready:
+            worker.abandon(ticket)
         self._finished_without_answer(ticket, self.statistics.cancel, "", "Cancelled", "the client left")
         if not self._running and not self._queue.count:
             self._idle.set()
@@ -355,18 +380,13 @@ class ServedVersion:
 
     def _finished(self, ticket: Ticket, ns: Sequence[int], device: str, **fields: Any) -> None:
         """Report a finished request. ns: in the queue, of input copies, run and output copies, in total."""
+        ticket.stop_timer()
         request = ticket.request
         fields |= {"priority": ticket.level, "started_ns": ticket.started_ns, "bytes_in": ticket.nbytes}
         fields |= zip(_PARTS, (1e-9 * n for n in ns), strict=True)
         self._observers.finished(
             RequestTrace(self.name, self.version, request.id, device, trace=request.trace, **fields)
         )
-
-
-def _default_batching(settings: ServerSettings, most: int) -> DynamicBatching:
-    policy = QueuePolicy(default_timeout_microseconds=settings.default_timeout_microseconds)
-    preferred = tuple(s for s in settings.preferred_batch_size if s <= most)
-    return DynamicBatching(preferred, settings.max_queue_delay_microseconds, default_queue_policy=policy)
 
 
 def _text(text: str, request: InferRequest) -> Tensor:

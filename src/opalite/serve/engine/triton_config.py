@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf import json_format
 
 from ...errors import OptionError
+from ...knobs import PRECISIONS
 from ..proto.config_text import ReadConfig, config_as_json, read_config_json, read_config_text
 from ..proto.message_classes import ModelConfig as Message
 from ..wire.datatypes import triton_name
@@ -18,7 +19,7 @@ from .model_config import DynamicBatching, ModelConfig, QueuePolicy, TensorConfi
 
 PLATFORMS = ("", "onnxruntime_onnx", "opalite", "onnx_opalite", "opal_opalite", "text_opalite")
 BACKENDS = ("", "onnxruntime", "opalite")
-_OWN_PARAMETERS = ("device", "precision", "memory", "tune")
+_OWN_PARAMETERS = ("device", "precision", "memory", "tune", "run_timeout_s")
 
 
 def config_from_text(text: str, where: str) -> tuple[ModelConfig, tuple[str, ...]]:
@@ -28,7 +29,13 @@ def config_from_text(text: str, where: str) -> tuple[ModelConfig, tuple[str, ...
 
 def config_from_json(config: Mapping[str, Any], where: str) -> tuple[ModelConfig, tuple[str, ...]]:
     """As `config_from_text`, for the JSON of a load request. Invalid."""
-    return _config_from(read_config_json(config, where), where)
+    found = _config_from(read_config_json(config, where), where)
+    precision = found[0].precision
+    if precision is not None and precision not in PRECISIONS:
+        raise Invalid(
+            f"{where}: precision is one of {', '.join(PRECISIONS)}, got {precision!r}; a request names no file"
+        )
+    return found
 
 
 def config_to_json(config: ModelConfig, metadata: ModelMetadata, decoupled: bool = False) -> dict[str, Any]:
@@ -38,7 +45,7 @@ def config_to_json(config: ModelConfig, metadata: ModelMetadata, decoupled: bool
     """
     skip = 1 if config.max_batch_size else 0
     own = {"device": ",".join(config.devices), **{n: getattr(config, n) for n in _OWN_PARAMETERS[1:]}}
-    parameters = {**config.parameters, **{name: value for name, value in own.items() if value}}
+    parameters = {**config.parameters, **{name: str(value) for name, value in own.items() if value not in ("", None)}}
     made: dict[str, Any] = {
         "name": metadata.name,
         "platform": config.platform or metadata.platform,
@@ -127,12 +134,25 @@ def _config_from(read: ReadConfig, where: str) -> tuple[ModelConfig, tuple[str, 
             precision=own["precision"],
             memory=own["memory"],
             tune=own["tune"],
+            run_timeout_s=_seconds(own["run_timeout_s"], where),
             warm_sizes=tuple(w.batch_size or 1 for w in message.model_warmup),
             parameters=parameters,
         )
     except OptionError as e:
         raise Invalid(f"{where}: {e}") from None
     return config, (*read.ignored, *(f"parameters[{name!r}]" for name in parameters))
+
+
+def _seconds(text: str | None, where: str) -> float | None:
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise Invalid(f"{where}: parameter run_timeout_s is a number of seconds, 0 for no limit, got {text!r}")
+    return seconds
 
 
 def _tensors(declared: Sequence[Any], where: str) -> tuple[TensorConfig, ...]:

@@ -71,11 +71,14 @@ class WorkerChannel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self._frames = sock, FrameDecoder()
-        self._receiving, self._sending = threading.RLock(), threading.Lock()
+        self._ahead: deque[tuple[Message, list[int]]] = deque()  # received by `cancelled`, for `receive`
+        self._receiving, self._sending = threading.Lock(), threading.Lock()
 
     def receive(self) -> tuple[Message, list[int]]:
         """Wait for the next message. EOFError when the server has closed the socket."""
         with self._receiving:
+            if self._ahead:
+                return self._ahead.popleft()
             while (found := self._frames.next()) is None:
                 data, fds = _receive(self._sock)
                 if not data:
@@ -83,13 +86,33 @@ class WorkerChannel:
                 self._frames.feed(data, fds)
             return found
 
-    def poll(self) -> tuple[Message, list[int]] | None:
-        """A message that has already arrived, else None."""
-        with self._receiving:
-            found = self._frames.next()
-            if found is None and select.select([self._sock], [], [], 0)[0]:
-                found = self.receive()
-            return found
+    def cancelled(self) -> list[int]:
+        """Numbers of the runs that arrived messages cancel. Does not wait; [] while another thread is in `receive`."""
+        numbers: list[int] = []
+        if not self._receiving.acquire(blocking=False):
+            return numbers
+        try:
+            while True:
+                found = self._frames.next()
+                if found is None:
+                    if not select.select([self._sock], [], [], 0)[0]:
+                        return numbers
+                    data, fds = _receive(self._sock)
+                    if not data:
+                        return numbers
+                    self._frames.feed(data, fds)
+                elif found[0]["op"] == "cancel":
+                    numbers.append(found[0]["id"])
+                else:
+                    self._ahead.append(found)
+        finally:
+            self._receiving.release()
+
+    def wait_for_end(self, timeout_s: float) -> bool:
+        """Whether the server closed its end within `timeout_s`."""
+        poller = select.poll()
+        poller.register(self._sock, select.POLLHUP)
+        return any(event & (select.POLLHUP | select.POLLNVAL) for _, event in poller.poll(1000 * timeout_s))
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
         """Send a message; block while the socket is full."""

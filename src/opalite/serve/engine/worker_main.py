@@ -2,6 +2,7 @@
 
     server → worker   open {path, kind, device, …} · run {id, slot, inputs, outputs, parameters} + memory · cancel {id}
     worker → server   ready {inputs, outputs, …} | failed · piece {id, text} · done {id, outputs, ns} + memory | error
+                      alive {}, twice a second
 
 It starts before the message `open`, so that its imports overlap with other work.
 """
@@ -23,9 +24,12 @@ from ..wire.datatypes import array_from_raw, dtype_of, raw_from_array
 from ..wire.infer_messages import Array
 from ..wire.serve_errors import Internal, Invalid, ServeError, TooLarge
 from .worker_channel import Message, WorkerChannel
-from .worker_models import Cancelled, TensorModel, TextModel, open_served
+from .worker_models import ActiveRun, Cancelled, TensorModel, TextModel, open_served
 
 _STATS_S = 1.0
+_ALIVE_S = 0.5
+_END_S = 1.0
+"""Time to close the model in, when the server has closed its end."""
 _COMPUTE_NICENESS = 4
 """Niceness of computing threads, so that the front can read and refuse requests meanwhile."""
 
@@ -37,11 +41,15 @@ class Worker:
         self._channel = channel
         self._inputs: dict[int, Block] = {}  # the server writes them
         self._outputs: dict[int, Block] = {}  # this process does
+        self._running: dict[int, ActiveRun] = {}
+        self._newest = 0  # the largest number of a run that has begun; later runs have larger numbers
+        self._cancelled: set[int] = set()  # runs cancelled before they have begun
         self._most = 0
         self._stats_sent = time.monotonic()
 
     def serve(self) -> None:
         """Open the model, then run batches until the server closes the socket."""
+        threading.Thread(target=self._watch, daemon=True).start()
         message, _ = self._channel.receive()
         started = time.monotonic()
         try:
@@ -72,23 +80,54 @@ class Worker:
                 message, fds = self._channel.receive()
                 if message["op"] == "run":
                     self._run(model, message, fds)
+                else:
+                    self._cancel(message["id"])
             except (EOFError, OSError):
                 return
+
+    def _watch(self) -> None:
+        """Tell the server that this process is alive, cancel runs, and end with the server, also during a run."""
+        try:
+            while not self._channel.wait_for_end(_ALIVE_S):
+                self._channel.send({"op": "alive"})
+                self._cancel_arrived()
+        except OSError:
+            pass
+        time.sleep(_END_S)
+        os._exit(0)
+
+    def _cancel_arrived(self) -> None:
+        for number in self._channel.cancelled():
+            self._cancel(number)
+
+    def _cancel(self, number: int) -> None:
+        run = self._running.get(number)
+        if run is not None:
+            run.options.terminate = True
+        elif number > self._newest:
+            self._cancelled.add(number)
 
     def _run(self, model: TensorModel | TextModel, message: Message, fds: list[int]) -> None:
         started = time.monotonic_ns()
         number, slot = message["id"], message["slot"]
         if fds:
             self._inputs[slot] = Block.open(fds[0], message["block"])
+        active = self._running[number] = ActiveRun(lambda text: self._send_piece(number, text), self._cancel_arrived)
+        self._newest = max(self._newest, number)
         try:
+            if number in self._cancelled:
+                self._cancelled.discard(number)
+                raise Cancelled("the run was cancelled before it began")
             feeds = {name: self._read(slot, *rest) for name, *rest in message["inputs"]}
             read = time.monotonic_ns()
-            outputs, parameters = model.run(feeds, message["outputs"], message["parameters"], self._piece_of(number))
+            outputs, parameters = model.run(feeds, message["outputs"], message["parameters"], active)
             ran = time.monotonic_ns()
             placed, made = self._write(slot, outputs)
         except Exception as e:
             self._channel.send({"op": "error", "id": number, "started": started, **failure_message(e)})
             return
+        finally:
+            del self._running[number]
         ended = time.monotonic_ns()
         answer: Message = {
             "op": "done",
@@ -132,16 +171,8 @@ class Worker:
             block.bytes[offset : offset + nbytes] = raw
         return placed, made
 
-    def _piece_of(self, number: int) -> Any:
-        """The callback of a text model for each piece. It raises Cancelled after the server's message `cancel`."""
-
-        def piece(text: str) -> None:
-            while (found := self._channel.poll()) is not None:
-                if found[0]["op"] == "cancel" and found[0]["id"] == number:
-                    raise Cancelled
-            self._channel.send({"op": "piece", "id": number, "text": text})
-
-        return piece
+    def _send_piece(self, number: int, text: str) -> None:
+        self._channel.send({"op": "piece", "id": number, "text": text})
 
 
 def failure_message(e: Exception) -> Message:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...run.api.options.run_options import RunOptions
 from ...run.api.session.inference_session import InferenceSession
 from ..wire.datatypes import datatype_of_onnx, dtype_of
 from ..wire.infer_messages import Array
@@ -41,7 +42,23 @@ _TOLERANCE = 0.01  # of the largest value, between rows of a batch and single ru
 
 
 class Cancelled(Exception):  # noqa: N818 - no error
-    """The client has cancelled its text."""
+    """Nobody waits for the text any more."""
+
+
+class ActiveRun:
+    """A run in progress. options: `terminate` is set when the server cancels it."""
+
+    def __init__(self, send: Callable[[str], None], look: Callable[[], None]) -> None:
+        """send: sends a part of a text. look: takes the server's cancellations."""
+        self.options = RunOptions()
+        self._send, self._look = send, look
+
+    def piece(self, text: str) -> None:
+        """Send a part of a text. Cancelled if the run is."""
+        self._look()
+        if self.options.terminate:
+            raise Cancelled
+        self._send(text)
 
 
 def open_served(message: Message) -> TensorModel | TextModel:
@@ -120,11 +137,12 @@ class TensorModel:
         feeds: Mapping[str, Array],
         outputs: Sequence[str],
         parameters: Mapping[str, Any],
-        piece: Callable[[str], None],
+        run: ActiveRun,
     ) -> RunResult:
-        """Compute the outputs named in `outputs`, all for (). piece: receives parts of a text."""
+        """Compute the outputs named in `outputs`, all for (). TerminatedError if the run is cancelled."""
         names = outputs or list(self._datatypes)
-        found = self._session.run(names, feeds)
+        is_own = isinstance(self._session, InferenceSession)
+        found = self._session.run(names, feeds, run.options) if is_own else self._session.run(names, feeds)
         return [(name, self._datatypes[name], array) for name, array in zip(names, found, strict=True)], {}
 
     def stats(self) -> dict[str, Any]:
@@ -225,7 +243,7 @@ class TextModel:
         feeds: Mapping[str, Array],
         outputs: Sequence[str],
         parameters: Mapping[str, Any],
-        piece: Callable[[str], None],
+        run: ActiveRun,
     ) -> RunResult:
         prompt = feeds["text_input"]
         if prompt.size != 1:
@@ -233,7 +251,7 @@ class TextModel:
         stream = self._generator.stream(prompt.flat[0], **self._options(parameters))
         try:
             for part in stream:
-                piece(part)
+                run.piece(part)
         finally:
             stream.close()
         return [], {"reason": stream.reason, "tokens": len(stream.tokens)}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -32,6 +34,11 @@ except OpaliteError as e:
 print(json.dumps([[f.info.id, f.info.on_host] for f in found]))
 """
 _SHORT_LIFE_S, _LONGEST_PAUSE_S = 2.0, 30.0
+_WORKER_BYTES = 128 << 20
+_LOOK_S = 0.5
+_QUIET_S = 5.0
+"""A worker that sent nothing for so long is not ready."""
+_STARTS_AT_ONCE = 4
 _MAX_FAILED_STARTS = 4
 """Consecutive failed starts after which requests are refused; restarts continue."""
 
@@ -72,6 +79,16 @@ def placements_on(devices: Sequence[Device], instances: int) -> list[Placement]:
     ]
 
 
+def most_instances() -> int:
+    """The most workers of a model on a device: twice the cores, at least 8, as far as there is memory for them."""
+    most = max(8, 2 * (os.cpu_count() or 1))
+    with contextlib.suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+        most = min(most, max(2, free // _WORKER_BYTES))
+    return most
+
+
 class WorkerPool:
     """Starts, supervises and selects workers. ready: workers that accept batches, with device ids."""
 
@@ -89,11 +106,18 @@ class WorkerPool:
         self._observers, self._new_process = observers, new_process
         self._all: dict[WorkerProcess, str] = {}
         self._supervisors: list[asyncio.Task[None]] = []
+        self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
         self._failures = 0  # one after the other
 
     @property
     def is_available(self) -> bool:
         return bool(self.ready) or self._failures < _MAX_FAILED_STARTS
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a worker is ready and alive."""
+        oldest = time.monotonic() - _QUIET_S
+        return any(w.heard > oldest for w in self.ready)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -110,6 +134,7 @@ class WorkerPool:
             first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             firsts.append(first)
             self._supervisors.append(asyncio.create_task(self._supervise(placement, first)))
+        self._supervisors.append(asyncio.create_task(self._look()))
         found = await asyncio.gather(*firsts, return_exceptions=True)
         failed = [e for e in found if isinstance(e, BaseException)]
         if len(failed) == len(found):
@@ -125,12 +150,25 @@ class WorkerPool:
         for worker, device in self._all.items():
             self._notify("stopped", device, worker.pid)
 
+    async def _look(self) -> None:
+        """Kill ready workers that stopped to answer."""
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            now = time.monotonic()
+            for worker in list(self.ready):
+                if now - last > 2 * _LOOK_S:  # this process was late itself, and has not read what they sent
+                    worker.heard = now
+                worker.kill_if_silent(now)
+            last = now
+
     async def _supervise(self, placement: Placement, first: asyncio.Future[None]) -> None:
         """Start a worker in one placement, and again whenever it ends."""
         device = placement.device
         while True:
             try:
-                worker = await self._open(placement, is_replacement=first.done())
+                async with self._starts:
+                    worker = await self._open(placement, is_replacement=first.done())
             except Exception as e:
                 failure = e if isinstance(e, ServeError) else Internal(f"a worker cannot be started: {e}")
                 self._notify("failed", device, reason=str(failure))

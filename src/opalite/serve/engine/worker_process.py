@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ _CODE = (
 )
 _END_S = 1.0
 _DYING_S = 0.2  # from closing the socket to the end of the process
+_OVERDUE_S, _ABANDONED_S = 1.0, 10.0
+"""Time that a cancelled run has to end in, before its process is killed: after its time-out; when its clients left."""
+_STOPPED_S, _SILENT_S = 1.5, 30.0
+"""Silence after which a worker is killed: one stopped by a signal; any other, whose calls may hold the GIL for long."""
 
 
 @dataclass
@@ -59,6 +64,9 @@ class WorkerBatch:
     times: Times = field(default_factory=Times)
     text: list[str] = field(default_factory=list)
     responses: list[InferResponse] = field(default_factory=list)
+    timer: asyncio.TimerHandle | None = None  # of a run that has begun: its time-out, or the end of its cancellation
+    cancelled: tuple[float, str] | None = None  # seconds that its end may take, and the reason
+    begun: bool = True  # False for a batch that a lost worker had not begun
 
 
 @dataclass(eq=False)
@@ -73,7 +81,9 @@ class _Slot:
 class WorkerProcess:
     """A started process; `open` has it load a model.
 
-    on_done(batch, failure): called when a batch has its responses or failed. on_stats: called with session statistics.
+    on_done(batch, failure): called when a batch has its responses or failed. on_overdue: called when its run exceeds
+    `run_timeout_s`. on_stats: called with session statistics. heard: when the process last sent anything, in seconds of
+    the monotonic clock; 0 before its first message.
     """
 
     def __init__(self) -> None:
@@ -94,6 +104,11 @@ class WorkerProcess:
         self.version = ""
         self.jobs: dict[int, WorkerBatch] = {}
         self.on_done: Callable[[WorkerBatch, ServeError | None], None] = lambda job, failure: None
+        self.on_overdue: Callable[[WorkerBatch], None] = lambda job: None
+        self.run_timeout_s = 0.0
+        self.heard = 0.0
+        self._why_killed = ""
+        self._concurrency = 1
         self.on_stats: Callable[[Mapping[str, Any]], None] = lambda stats: None
         self.ended = asyncio.get_running_loop().create_future()
         self._opened: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -118,6 +133,7 @@ class WorkerProcess:
         if message["op"] == "failed":
             raise _error_from(message)
         self._slots = [_Slot(n) for n in range(message["max_batches"])]
+        self._concurrency = message["concurrency"]
         return message
 
     @property
@@ -150,12 +166,19 @@ class WorkerProcess:
             fds,
         )
         slot.inputs.close_file()
+        self._start_timers()
 
-    def cancel(self, ticket: Ticket) -> None:
-        """Cancel the text of a disconnected client."""
+    def abandon(self, ticket: Ticket) -> None:
+        """Cancel the run that holds a ticket, if no other of its tickets waits."""
         for job in self.jobs.values():
-            if ticket in job.tickets:
-                self._channel.send({"op": "cancel", "id": job.number})
+            if ticket in job.tickets and all(t.future.done() for t in job.tickets):
+                self._cancel(job, _ABANDONED_S, "all clients of its run had left")
+
+    def kill_if_silent(self, now: float) -> None:
+        """Kill a process that has stopped to send."""
+        silence = now - self.heard
+        if self.heard and silence > (_STOPPED_S if _is_stopped(self.pid) else _SILENT_S):
+            self.kill(f"it gave no sign of life for {silence:.1f} s")
 
     async def stop(self) -> None:
         """Close the channel, and kill the process after a second. Its batches fail."""
@@ -168,11 +191,16 @@ class WorkerProcess:
         self.kill()
         await self._reap()
 
-    def kill(self) -> None:
+    def kill(self, why: str = "") -> None:
+        """Kill the process. why: the reason, for errors and logs."""
         if self._process.poll() is None:
+            self._why_killed = self._why_killed or why
             self._process.kill()
 
     async def describe_end(self) -> str:
+        """The reason why the process has ended."""
+        if self._why_killed:
+            return f"it was killed, because {self._why_killed}"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DYING_S):
                 await asyncio.shield(self._reap())
@@ -199,11 +227,46 @@ class WorkerProcess:
         jobs, self.jobs = list(self.jobs.values()), {}
         self.ended.set_result(None)
         self._reap()
-        for job in jobs:
-            self.on_done(job, WorkerLost(f"the worker process {self.pid} ended while it held the request"))
+        why = f", because {self._why_killed}" if self._why_killed else ""
+        for place, job in enumerate(jobs):
+            self._stop_timer(job)
+            job.begun = place < self._concurrency
+            self.on_done(job, WorkerLost(f"the worker process {self.pid} ended while it held the request{why}"))
+
+    def _start_timers(self) -> None:
+        """Start the timers of runs that have begun: the worker runs its batches in order, `concurrency` at once."""
+        loop = asyncio.get_running_loop()
+        for job in islice(self.jobs.values(), self._concurrency):
+            if job.timer is not None:
+                continue
+            if job.cancelled is not None:
+                patience_s, why = job.cancelled
+                job.timer = loop.call_later(patience_s, self.kill, f"{why}, and it could not be cancelled")
+            elif self.run_timeout_s:
+                job.timer = loop.call_later(self.run_timeout_s, self._overdue, job)
+
+    def _stop_timer(self, job: WorkerBatch) -> None:
+        if job.timer is not None:
+            job.timer.cancel()
+            job.timer = None
+
+    def _overdue(self, job: WorkerBatch) -> None:
+        self._cancel(job, _OVERDUE_S, f"a run took longer than {self.run_timeout_s:g} s")
+        self.on_overdue(job)
+
+    def _cancel(self, job: WorkerBatch, patience_s: float, why: str) -> None:
+        """Cancel a run, and kill the process if the run does not end within `patience_s`."""
+        if job.cancelled is None:
+            job.cancelled = patience_s, why
+            self._channel.send({"op": "cancel", "id": job.number})
+            self._stop_timer(job)
+            self._start_timers()
 
     def _on_message(self, message: Message, fds: Sequence[int]) -> None:
+        self.heard = time.monotonic()
         op = message["op"]
+        if op == "alive":
+            return
         if op in ("ready", "failed"):
             if not self._opened.done():
                 self._opened.set_result(message)
@@ -211,6 +274,9 @@ class WorkerProcess:
         job = self.jobs[message["id"]]
         if op == "piece":
             job.text.append(message["text"])
+            if job.cancelled is None:
+                self._stop_timer(job)
+                self._start_timers()
             for ticket in job.tickets:
                 if ticket.on_piece is not None:
                     ticket.on_piece(message["text"])
@@ -233,9 +299,20 @@ class WorkerProcess:
             job.times.output += time.monotonic_ns() - before
             if "stats" in message:
                 self.on_stats(message["stats"])
+        self._stop_timer(job)
         del self.jobs[job.number]
+        self._start_timers()
         self._slots.append(job.slot)
         self.on_done(job, failure)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped a process; False where the system does not tell."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state in (b"T", b"t")
 
 
 def _error_from(message: Message) -> ServeError:
