@@ -85,6 +85,9 @@ telemetry_options = join(
 http_options = join(
     click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at."),
     click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any that is free."),
+    click.option(
+        "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME", help="A name of this server in browsers."
+    ),
     click.option("--api-key-file", metavar="FILE", help="Its first line is the key.  [default: OPALITE_SERVE_KEY]"),
     click.option("--open-health/--closed-health", default=True, show_default=True, help="Health without the key."),
     click.option("--tls-cert", metavar="FILE", help="Certificate chain, PEM."),
@@ -123,7 +126,7 @@ def http_settings(given: dict[str, Any]) -> HttpSettings:
     from ..serve.wire.client_limits import HttpLimits
     from ..serve.wire.listening_front import find_key
 
-    names = ("host", "port", "open_health", "tls_cert", "tls_key")
+    names = ("host", "port", "allowed_hosts", "open_health", "tls_cert", "tls_key")
     listen = {name: given.pop(name) for name in names}
     if (listen["tls_cert"] is None) != (listen["tls_key"] is None):
         raise OptionError("--tls-cert and --tls-key go together")

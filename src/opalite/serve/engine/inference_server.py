@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from ..wire.infer_messages import IndexEntry, InferRequest, InferResponse, ModelMetadata, Statistics
@@ -155,10 +156,14 @@ class Server:
         return await self._route(request.model, request.version).infer(request)
 
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse]:
-        """The responses of a text model, one for each piece; other models give one. `aclose` ends the text."""
+        """The responses of a text model, one for each piece; other models give one. The last is marked as final.
+
+        `aclose` ends the text.
+        """
         found = self._route(request.model, request.version)
         if not found.is_text:
-            yield await found.infer(request)
+            answer = await found.infer(request)
+            yield replace(answer, parameters={**answer.parameters, "triton_final_response": True})
             return
         async with contextlib.aclosing(found.stream(request)) as pieces:
             async for piece in pieces:

@@ -19,6 +19,11 @@ from .model_config import DynamicBatching, ModelConfig, QueuePolicy, TensorConfi
 
 PLATFORMS = ("", "onnxruntime_onnx", "opalite", "onnx_opalite", "opal_opalite", "text_opalite")
 BACKENDS = ("", "onnxruntime", "opalite")
+_REFUSED_FIELDS = {
+    "sequence_batching": "requests are independent here: send the state as an input, and take it from the outputs",
+    "ensemble_scheduling": "join the models into one ONNX file (onnx.compose.merge_models), or call them in turn",
+}
+"""Fields that change what a request means, so that ignoring them would give wrong answers; and the way without them."""
 _OWN_PARAMETERS = ("device", "precision", "memory", "tune", "run_timeout_s")
 
 
@@ -113,6 +118,9 @@ def _config_from(read: ReadConfig, where: str) -> tuple[ModelConfig, tuple[str, 
     for what, got, taken in (("platform", message.platform, PLATFORMS), ("backend", message.backend, BACKENDS)):
         if got not in taken:
             raise Invalid(f"{where}: {what} {got!r} is not served here; leave it out, or one of {', '.join(taken[1:])}")
+    for field, instead in _REFUSED_FIELDS.items():
+        if any(path.partition(".")[0].partition("[")[0] == field for path in read.ignored):
+            raise Invalid(f"{where}: {field} is not offered; {instead}")
     parameters = {name: p.string_value for name, p in message.parameters.items()}
     own = {name: parameters.pop(name, "") or None for name in _OWN_PARAMETERS}
     count, devices = _instances(message.instance_group, where)

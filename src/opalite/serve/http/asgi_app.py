@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
@@ -43,7 +45,8 @@ Call = Callable[[Scope, Receive], Awaitable[Answer]]
 class App:
     """Serves the Open Inference Protocol.
 
-    key: required of every request, except health if `open_health`. more: further routes, such as metrics.
+    key: required of every request, except health if `open_health`. hosts: names of this server in browsers, besides
+        its addresses and localhost. more: further routes, such as metrics.
     """
 
     def __init__(
@@ -53,9 +56,10 @@ class App:
         key: Key | None = None,
         *,
         open_health: bool = True,
+        hosts: Iterable[str] = (),
         more: Iterable[BaseRoute] = (),
     ) -> None:
-        self._key = key
+        self._key, self._hosts = key, frozenset(h.lower().rstrip(".") for h in hosts)
         self._open = frozenset(_OPEN) if open_health else frozenset()
         bodies = BodyReader(limits)
         calls = Endpoints(server, limits, bodies)
@@ -118,12 +122,26 @@ class App:
                 raise
             await _send(send, error_answer(failure))
 
+    def _is_own(self, host: str) -> bool:
+        """Whether a page at `host` is this server's: any other name may belong to an attacker (DNS rebinding)."""
+        name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+        name = name.lower().rstrip(".")
+        with contextlib.suppress(ValueError):
+            ip_address(name)
+            return True
+        return name == "localhost" or name.endswith(".localhost") or name in self._hosts
+
     def _check(self, scope: Scope) -> None:
         """Check origin and key. ForeignPage, Unauthorized."""
         headers = headers_of(scope)
-        origin = headers.get(b"origin")
-        if origin is not None and origin.partition(b"://")[2] != headers.get(b"host"):
+        origin, host = headers.get(b"origin"), headers.get(b"host", b"")
+        if origin is not None and origin.partition(b"://")[2] != host:
             raise ForeignPage("a page of another place asks; browsers may only ask from pages of this server")
+        if (origin is not None or b"sec-fetch-site" in headers) and not self._is_own(host.decode("latin-1")):
+            raise ForeignPage(
+                "a browser asks by a name that may not be this server's; open the page by its address, or start the "
+                "server with --allowed-host NAME"
+            )
         if self._key is not None and scope["path"] not in self._open:
             self._key.check(headers)
 

@@ -29,9 +29,10 @@ _BACKLOG = 2048
 
 @dataclass(frozen=True)
 class HttpSettings(ListenSettings):
-    """The settings of the HTTP front."""
+    """The settings of the HTTP front. allowed_hosts: names by which browsers may ask, besides addresses."""
 
     port: int = 8000
+    allowed_hosts: tuple[str, ...] = ()
     limits: HttpLimits = field(default_factory=HttpLimits)
 
 
@@ -48,7 +49,7 @@ class HttpFront(ListeningFront):
 
     async def start(self, server: Server) -> None:
         s = self._settings
-        self._app = App(server, s.limits, s.key, open_health=s.open_health, more=self._more)
+        self._app = App(server, s.limits, s.key, open_health=s.open_health, hosts=s.allowed_hosts, more=self._more)
         config = uvicorn.Config(
             self._app, http=connection_class(s.limits), ws="none", lifespan="off", log_config=None, log_level="error",
             access_log=False, proxy_headers=False, server_header=False,

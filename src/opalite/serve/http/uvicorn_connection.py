@@ -61,6 +61,7 @@ def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
 
         _waiting: asyncio.TimerHandle | None = None
         _began = False
+        _in_body = False
         _header_bytes = 0
         _refusal: tuple[int, str] | None = None
         _link: Link | None = None
@@ -90,9 +91,11 @@ def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
                     self._link.on_lost()
 
         def data_received(self, data: bytes | memoryview) -> None:
+            if not self._in_body:
+                data = _without_upgrade(data)
             self._began = False
             super().data_received(data)  # type: ignore[arg-type]  # httptools takes any buffer
-            if self._left and not self.transport.is_closing() and not self.parser.should_upgrade():
+            if self._left and not self.transport.is_closing():
                 # Reading resumes when the application provides memory, or has answered.
                 self.flow.pause_reading()
                 self._reader.expect(self._left)
@@ -122,6 +125,7 @@ def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
 
         def on_headers_complete(self) -> None:
             self._stop_waiting()
+            self._in_body = True
             self._link = Link()
             cast(dict[str, Any], self.scope)["extensions"] = {LINK: self._link}
             super().on_headers_complete()
@@ -153,6 +157,7 @@ def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
             self.on_message_complete()
 
         def on_message_complete(self) -> None:
+            self._in_body = False
             self._stop_draining()
             super().on_message_complete()
 
@@ -213,6 +218,20 @@ def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
             self.send_400_response(reason)
 
     return Connection
+
+
+def _without_upgrade(data: bytes | memoryview) -> bytes | memoryview:
+    """The head of a request without its offer of another protocol, at which the parser would stop before the body.
+
+    Java's client offers h2c (HTTP/2 without TLS) with each first request; a server may ignore it.
+    """
+    head = bytes(data).partition(b"\r\n\r\n")[0]
+    place = head.lower().find(b"\nupgrade:")
+    if place < 0:
+        return data
+    changed = bytearray(data)
+    changed[place + 1 : place + 8] = b"x-offer"
+    return changed
 
 
 class _Scratch:

@@ -95,11 +95,13 @@ def test_answers_statistics_and_what_is_watched(tmp_path: Path) -> None:
         assert (answer.model, answer.version, answer.id) == ("m", "1", "q")
         one = await server.infer(request(3, outputs=(RequestedOutput("size"),)))
         assert [(t.name, t.array.tolist()) for t in one.outputs] == [("size", [1])]
+        (streamed,) = [r async for r in server.stream(request(3))]
+        assert streamed.parameters["triton_final_response"] is True
         metadata = server.model_metadata("m")
         assert metadata.inputs[0].shape == (-1, 3)
         assert metadata.versions == ("1",)
         (told,) = server.statistics("m")
-        assert (told.inference_count, told.execution_count, told.success.count) == (3, 2, 2)
+        assert (told.inference_count, told.execution_count, told.success.count) == (4, 3, 3)
         assert [b.batch_size for b in told.batches] == [1, 2]
         assert told.success.ns >= told.queue.ns + told.compute_infer.ns > 0
         with pytest.raises(Invalid, match="got"):
@@ -110,7 +112,7 @@ def test_answers_statistics_and_what_is_watched(tmp_path: Path) -> None:
             await server.infer(request(version="9"))
 
     seen = served(tmp_path, test, max_batch_size=4)
-    assert [t.failure for (t,) in seen.of("finished")] == ["", ""]
+    assert [t.failure for (t,) in seen.of("finished")] == ["", "", ""]
     trace = seen.of("finished")[0][0]
     assert trace.total_s >= trace.queue_s + trace.infer_s > 0
     assert (trace.bytes_in, trace.bytes_out, trace.batch) == (24, 24 + 2 * 16, 2)

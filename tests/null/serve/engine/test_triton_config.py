@@ -134,3 +134,11 @@ def test_clients_read_the_models_tensors_without_the_batch() -> None:
 def test_tensors_that_are_not_the_models_are_an_error_that_names_both(text: str, message: str) -> None:
     with pytest.raises(Invalid, match=message):
         check_tensors(config_from_text(text, "c")[0], METADATA)
+
+
+@pytest.mark.parametrize("field", ["sequence_batching", "ensemble_scheduling"])
+def test_fields_that_change_what_a_request_means_are_refused(field: str) -> None:
+    with pytest.raises(Invalid, match=f"{field} is not offered"):
+        config_from_json({field: {"max_sequence_idle_microseconds": 5} if "seq" in field else {"step": []}}, "here")
+    with pytest.raises(Invalid, match=f"{field} is not offered"):
+        config_from_text(field + " { }", "here")

@@ -279,3 +279,24 @@ def test_unknown_paths_and_methods(app: App) -> None:
 def test_what_is_not_offered_says_so(app: App, path: str) -> None:
     for reply in (get(app, path), post(app, path, {"key": "/etc/passwd"})):
         assert (reply.status, "not" in reply.error) == (501, True)
+
+
+@pytest.mark.parametrize(
+    "host, status",
+    [
+        ("127.0.0.1:8000", 200),
+        ("[::1]:8000", 200),
+        ("localhost:8000", 200),
+        ("box.example", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("", 403),
+    ],
+)
+def test_browsers_ask_by_known_names_only(double: Double, host: str, status: int) -> None:
+    """A page whose name was made to point here is of the same origin as its requests (DNS rebinding)."""
+    app = App(double, HttpLimits(), hosts=["Box.example"])
+    told = post(app, "/v2/repository/models/sums/load", b"", {"host": host, "origin": f"http://{host}"})
+    assert told.status == status
+    assert get(app, "/v2", host=host, **{"sec-fetch-site": "same-origin"}).status == status
+    assert get(app, "/v2", host=host).status == 200, "no browser"

@@ -274,3 +274,16 @@ def test_what_takes_longer_than_the_grace_is_told() -> None:
         assert eventually(lambda: bool(double.requests))
     assert answer(s) == (503, {"error": "the server stops; the request was not finished in time"})
     s.close()
+
+
+@pytest.mark.parametrize("size", [0, 50_000])
+def test_an_offer_of_another_protocol_is_ignored(server: Any, size: int) -> None:
+    """Java's client offers HTTP/2 with its first request."""
+    _, connect = server
+    s = connect()
+    offer = {"connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAAAAIAAAABAAMAAABkAA"}
+    for headers in (offer, {}, offer):
+        s.sendall(request("/v2/models/sums/infer", SUM + b" " * size, **headers))
+        status, told = answer(s)
+        assert (status, told["outputs"][0]["data"]) == (200, [2.0, 4.0, 6.0, 8.0])
+    s.close()
