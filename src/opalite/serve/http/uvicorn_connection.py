@@ -231,7 +231,7 @@ def _without_upgrade(data: bytes | memoryview) -> bytes | memoryview:
         return data
     changed = bytearray(data)
     changed[place + 1 : place + 8] = b"x-offer"
-    return changed
+    return bytes(changed)
 
 
 class _Scratch:
