@@ -35,6 +35,7 @@ from .fusion.fold_into_conv import fold_affine, fold_pad
 from .fusion.fuse_elementwise import fuse_elementwise, fuse_elementwise_within, inline_scalars
 from .fusion.fuse_epilogue import fuse_epilogues
 from .fusion.fuse_norm_matmul import fuse_norm_matmul, fuse_norm_skinny_matmul
+from .fusion.group_norm import recognize_group_norm
 from .quantization.fuse_requantize import fuse_requantize
 from .quantization.integer_products import to_integer_product, widen_integer_product
 from .quantization.low_bit_weights import keep_quantized, quantize_activations, quantize_weights
@@ -46,7 +47,8 @@ PORTABLE: tuple[tuple[str, Rule], ...] = tuple(
     (rule.__name__, rule)
     for rule in (
         *(fold_constants, inline_scalars, remove_noop, drop_empty_inputs, *_TIDY),
-        *(recognize_layer_norm, recognize_rms_norm, recognize_rotary, recognize_attention, split_batch_heads, *_TIDY),
+        *(recognize_layer_norm, recognize_rms_norm, recognize_group_norm, recognize_rotary, recognize_attention),
+        *(split_batch_heads, *_TIDY),
         *(hoist_slice, share_kv_heads, view_attention_inputs, order_attention_output, *_TIDY),
         *(absorb_input_transpose, absorb_output_transpose, *_TIDY),
         *(sink_transpose, fold_pad, fold_affine, sink_reshape, *_TIDY),
@@ -56,7 +58,8 @@ PORTABLE: tuple[tuple[str, Rule], ...] = tuple(
 """Device-independent rewrites, in order."""
 
 _SPECIAL: tuple[Rule, ...] = (
-    *(recognize_layer_norm, recognize_rms_norm, recognize_rotary, recognize_attention, split_batch_heads),
+    *(recognize_layer_norm, recognize_rms_norm, recognize_group_norm, recognize_rotary, recognize_attention),
+    split_batch_heads,
     *(share_kv_heads, view_attention_inputs, order_attention_output),
     *(absorb_input_transpose, absorb_output_transpose, sink_transpose),
 )

@@ -206,6 +206,6 @@ class ImageInstanceNorm(ImageKernel):
         last |= {**sizes, **epilogue.args}
         return [
             Launch("image_normalize_moments", first, (wg, count * parts), (wg, 1), summing, prelude),
-            combine_moments(node, moments, table, 4, parts, lines * width),
+            combine_moments(node, p.device, moments, table, 4, parts, lines * width),
             Launch("image_normalize_apply", last, (blocks * width, n * height), None, {"APPLY": 1}, texels),
         ]

@@ -1,7 +1,8 @@
 // Normalisation by channel or by group of channels on channel-packed tensors, in three launches:
 //   moments   for each block and each of its `parts`, runs of `span` positions: mean and sum of squared differences
-//             from it, by lane; WG work-items share a part (reduce/work_group_rows.cl)
-//   combine   for each channel, the factor and offset with which y = x * factor + offset
+//             from it, by lane; WG work-items share a part (reduce/work_group_rows.cl). One reading: sums of differences
+//             from an element of the part, which is close to the mean as they are, so that little cancels
+//   combine   for each channel, the factor and offset with which y = x * factor + offset; a work-group for each group
 //   apply     that, then the epilogue (packed)
 // spatial: positions of a channel; blocks: ceil(channels / PACK); depth: channels of a group.
 // HAS_SCALE, HAS_BIAS: one element for each channel.  MASK: the last block has lanes past `channels`.
@@ -14,19 +15,20 @@ kernel ROW_GROUP void normalize_moments(global const REAL *x, global ACC *moment
     const int id = get_global_id(1), nb = id / parts, begin = (id - nb * parts) * span;
     const int count = min(span, spatial - begin), first = get_local_id(0);
     x += ((size_t)nb * spatial + begin) * PACK;
-    ACCV mean = (ACCV)0;
-    for (int i = first; i < count; i += WG) mean += LOADV(x, i * PACK);
-    FOLD_ROW(ADD2, mean, part);
-    mean /= (ACC)count;
-    ACCV squares = (ACCV)0;
+    const ACCV near = LOADV(x, count / 2 * PACK);
+    ACCV sum = (ACCV)0, squares = (ACCV)0;
+    #pragma unroll 4
     for (int i = first; i < count; i += WG) {
-        const ACCV d = LOADV(x, i * PACK) - mean;
+        const ACCV d = LOADV(x, i * PACK) - near;
+        sum += d;
         squares += d * d;
     }
+    FOLD_ROW(ADD2, sum, part);
     FOLD_ROW(ADD2, squares, part);
     if (first == 0) {
-        VSTORE(PACK, mean, (size_t)id * 2 * PACK, moments);
-        VSTORE(PACK, squares, (size_t)id * 2 * PACK + PACK, moments);
+        const ACCV mean = sum / (ACC)count;
+        VSTORE(PACK, near + mean, (size_t)id * 2 * PACK, moments);
+        VSTORE(PACK, fmax(squares - sum * mean, (ACCV)0), (size_t)id * 2 * PACK + PACK, moments);
     }
 }
 
@@ -36,39 +38,44 @@ kernel ROW_GROUP void normalize_moments(global const REAL *x, global ACC *moment
 #define MOMENT(c, p) (((((size_t)n * blocks + (c) / PACK) * parts + (p)) * 2) * PACK + (c) % PACK)
 
 // Parts of unequal size joined as Chan, Golub and LeVeque do (1979).
-// Grid: batch * blocks * PACK.  table: [batch * blocks, 2, PACK].
-kernel void normalize_combine(global const ACC *moments, SCALE_PARAM BIAS_PARAM global ACC *table, int total,
-                              int channels, int blocks, int depth, int parts, int span, int spatial, ACC epsilon) {
-    const int id = get_global_id(0);
-    if (id >= total) return;
-    const int n = id / (blocks * PACK), channel = id - n * (blocks * PACK);
-    ACC factor = 0, offset = 0;
-    if (channel < channels) {
-        const int first = channel / depth * depth;
-        ACC mean = 0;
-        for (int c = first; c < first + depth; ++c)
-            for (int p = 0; p < parts; ++p) mean += moments[MOMENT(c, p)] * min(span, spatial - p * span);
-        mean /= (ACC)depth * spatial;
-        ACC squares = 0;
-        for (int c = first; c < first + depth; ++c) {
-            for (int p = 0; p < parts; ++p) {
-                const size_t at = MOMENT(c, p);
-                const ACC d = moments[at] - mean;
-                squares += moments[at + PACK] + d * d * min(span, spatial - p * span);
-            }
-        }
-        factor = (ACC)1 / sqrt(squares / ((ACC)depth * spatial) + epsilon);
-#if HAS_SCALE
-        factor *= LOAD(scale, channel);
-#endif
-        offset = -mean * factor;
-#if HAS_BIAS
-        offset += LOAD(bias, channel);
-#endif
+// Grid: WG, batch * groups.  table: [batch * blocks, 2, PACK], zero past the last channel.
+kernel ROW_GROUP void normalize_combine(global const ACC *moments, SCALE_PARAM BIAS_PARAM global ACC *table, int groups,
+                                        int channels, int blocks, int depth, int parts, int span, int spatial, ACC epsilon) {
+    LOCAL_PARTS(ACC, part);
+    const int id = get_global_id(1), n = id / groups, group = id - n * groups, begin = group * depth;
+    ACC mean = 0;
+    for (int i = get_local_id(0); i < depth * parts; i += WG) {
+        const int p = i / depth;
+        mean += moments[MOMENT(begin + i - p * depth, p)] * min(span, spatial - p * span);
     }
-    const size_t at = (size_t)(id / PACK) * 2 * PACK + id % PACK;
-    table[at] = factor;
-    table[at + PACK] = offset;
+    FOLD_ROW(ADD2, mean, part);
+    mean /= (ACC)depth * spatial;
+    ACC squares = 0;
+    for (int i = get_local_id(0); i < depth * parts; i += WG) {
+        const int p = i / depth;
+        const size_t at = MOMENT(begin + i - p * depth, p);
+        const ACC d = moments[at] - mean;
+        squares += moments[at + PACK] + d * d * min(span, spatial - p * span);
+    }
+    FOLD_ROW(ADD2, squares, part);
+    const ACC common = (ACC)1 / sqrt(squares / ((ACC)depth * spatial) + epsilon);
+    const int end = group == groups - 1 ? blocks * PACK : begin + depth;
+    for (int c = begin + get_local_id(0); c < end; c += WG) {
+        ACC factor = 0, offset = 0;
+        if (c < channels) {
+            factor = common;
+#if HAS_SCALE
+            factor *= LOAD(scale, c);
+#endif
+            offset = -mean * factor;
+#if HAS_BIAS
+            offset += LOAD(bias, c);
+#endif
+        }
+        const size_t at = ((size_t)n * blocks + c / PACK) * 2 * PACK + c % PACK;
+        table[at] = factor;
+        table[at + PACK] = offset;
+    }
 }
 
 #else

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ...cost.cost_tables import Movement
+from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import FLAT, packed
 from ...ops.normalize import BY_CHANNEL, Normalize
@@ -13,10 +14,13 @@ from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogu
 from ..filter_window import PACKED_TYPES, block_size
 from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
 from ..launch import STORAGE, Args, Launch, Scratch, ceil_div
-from ..reduce.work_group_rows import row_prelude
+from ..reduce.work_group_rows import power_of_two, row_prelude
 from .layer_norm_rows import epsilon_arg
 
 MIN_SPAN = 64  # fewest positions per work-item
+WIDE = 1 << 14  # positions of a channel from which a GPU's work-groups are large
+FULL = 1024  # work-items of a GPU's compute unit that keep its memory busy
+COMBINING = 128  # most work-items that combine the moments of a group
 
 
 @register
@@ -25,7 +29,7 @@ class InstanceGroupNormPacked(Kernel):
 
     op = "Normalize"
     rank = 1
-    space = {"WG": (64, 1, 32, 128, 256), "PARTS": (1, 2, 4, 8, 16, 32), "ITEMS": (1, 2, 4, 8, 16)}
+    space = {"WG": (64, 1, 32, 128, 256), "PARTS": (1, 2, 4, 8, 16, 32, 64), "ITEMS": (1, 2, 4, 8, 16)}
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node
@@ -53,8 +57,9 @@ class InstanceGroupNormPacked(Kernel):
         node = p.node
         spatial = math.prod(node.x.shape[2:])
         blocks = node.x.shape[0] * ceil_div(node.x.shape[1], block_size(node, p.device))
-        wg = 1 if p.device.is_cpu else min(64, 1 << p.device.max_work_group_size.bit_length() - 1)
-        wanted = ceil_div(4 * p.device.compute_units, max(blocks, 1))
+        limit = power_of_two(p.device.max_work_group_size)
+        wg = 1 if p.device.is_cpu else min(64 if spatial < WIDE else 256, limit)
+        wanted = ceil_div((4 if p.device.is_cpu else FULL // wg) * p.device.compute_units, max(blocks, 1))
         most = max(1, spatial // (MIN_SPAN if p.device.is_cpu else 4 * wg))
         parts = max(point for point in self.space["PARTS"] if point <= max(1, min(wanted, most)))
         return {"WG": wg, "PARTS": parts, "ITEMS": 8 if p.device.is_cpu else 1}
@@ -84,20 +89,25 @@ class InstanceGroupNormPacked(Kernel):
         grid = (ceil_div(count * spatial, items),)
         return [
             Launch("normalize_moments", first, (wg, count * parts), (wg, 1), summing, row_prelude(p.device)),
-            combine_moments(node, moments, table, pack, parts, span),
+            combine_moments(node, p.device, moments, table, pack, parts, span),
             Launch("normalize_apply", last, grid, None, applying, epilogue.prelude),
         ]
 
 
-def combine_moments(node: Node, moments: Scratch, table: Scratch, pack: int, parts: int, span: int) -> Launch:
+def combine_moments(
+    node: Node, device: DeviceInfo, moments: Scratch, table: Scratch, pack: int, parts: int, span: int
+) -> Launch:
     """The launch that makes a table of factors and shifts of the moments of `parts` parts of `span` positions."""
     op, (n, channels, *rest) = node.as_(Normalize), node.x.shape
-    blocks, depth = ceil_div(channels, pack), channels // op.num_groups if op.kind == "group" else 1
+    groups = op.num_groups if op.kind == "group" else channels
+    depth = channels // groups if channels else 1
     given = {"scale": node.get(1), "bias": node.get(2)}
-    args: Args = {"moments": moments, "table": table, "total": n * blocks * pack, "depth": depth, "channels": channels}
-    args |= {"blocks": blocks, "spatial": math.prod(rest), "parts": parts, "span": span, "epsilon": epsilon_arg(node)}
-    args |= {k: v for k, v in given.items() if v is not None}
-    defines = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack, "COMBINE": 1}
+    args: Args = {"moments": moments, "table": table, "groups": groups, "depth": depth, "channels": channels}
+    args |= {"blocks": ceil_div(channels, pack), "spatial": math.prod(rest), "parts": parts, "span": span}
+    args |= {"epsilon": epsilon_arg(node), **{k: v for k, v in given.items() if v is not None}}
+    most = 1 if device.is_cpu else min(COMBINING, device.max_work_group_size)
+    wg = power_of_two(min(most, int(depth * parts)))
+    defines = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack, "COMBINE": 1, "WG": wg}
     defines |= {f"HAS_{k.upper()}": v is not None for k, v in given.items()}
     source = "norm/instance_group_norm_packed.cl"
-    return Launch("normalize_combine", args, (n * blocks * pack,), None, defines, source=source)
+    return Launch("normalize_combine", args, (wg, n * groups), (wg, 1), defines, row_prelude(device), source=source)

@@ -1,4 +1,4 @@
-"""Fold padding, and per-channel scales and shifts such as batch normalization, into convolutions."""
+"""Fold padding into convolutions, and per-channel scales and shifts into convolutions and normalizations."""
 
 from __future__ import annotations
 
@@ -18,27 +18,33 @@ from ...ir.tensor_type import TensorType
 from ...ops.conv import Conv, ConvTranspose, neutral_zeros
 from ...ops.data_movement import Pad
 from ...ops.elementwise import Elementwise
+from ...ops.normalize import BY_CHANNEL, Normalize
 from ...ops.pool import Pool
 from ..rewrite_driver import Sweep, joined_origin
 
 
 def fold_affine(node: Node, sweep: Sweep) -> Patch | str | None:
-    """Fold leading mul/div/add/sub by per-channel constants of the only reader of a Conv into the Conv."""
+    """Fold leading mul/div/add/sub by per-channel constants of the only reader of a Conv or Normalize into that node."""
     if not isinstance(node.op, Elementwise):
         return None
     for i, v in enumerate(node.inputs):
         conv = v.producer if v is not None else None
-        if v is None or conv is None or not isinstance(conv.op, Conv | ConvTranspose) or conv.epilogue is not None:
+        if v is None or conv is None or not _has_channel_scale(conv) or conv.epilogue is not None:
             continue
         if sweep.only_use(v) is not node or v.shape != node.y.shape:
             continue
-        if not v.dtype.is_float or not conv.input(1).is_const or not (conv.get(2) is None or conv.input(2).is_const):
+        if not v.dtype.is_float or any(p is not None and not p.is_const for p in conv.inputs[1:3]):
             continue
         with np.errstate(all="ignore"):  # non-finite scales are not folded
             patch = _peel(node, node.op, i, conv)
         if patch is not None:
             return patch
     return None
+
+
+def _has_channel_scale(node: Node) -> bool:
+    op = node.op
+    return isinstance(op, Conv | ConvTranspose) or (isinstance(op, Normalize) and op.kind in BY_CHANNEL)
 
 
 def _peel(node: Node, op: Elementwise, operand: int, conv: Node) -> Patch | None:
@@ -67,7 +73,8 @@ def _peel(node: Node, op: Elementwise, operand: int, conv: Node) -> Patch | None
         peeled += 1
     if not peeled or not np.all(np.isfinite(scale)) or not np.all(np.isfinite(shift)):
         return None
-    new_conv = _scaled_conv(conv, scale, shift, joined_origin(conv, node))
+    scaled = _scaled_norm if isinstance(conv.op, Normalize) else _scaled_conv
+    new_conv = scaled(conv, scale, shift, joined_origin(conv, node))
     rest = _rewritten(expr, expr.dtypes, {current: In(operand)})
     if isinstance(expr.result, Tmp) and isinstance(current, Tmp) and expr.result.k == current.k:
         return Patch.replacing(node, new_conv, also=[conv])
@@ -126,6 +133,13 @@ def _scaled_conv(conv: Node, scale: Array, shift: Array, origin: tuple[Origin, .
     new_b = new_value(f"{w.name}.bias", TensorType(w.dtype, (len(scale),)))
     new_b.data = bias.astype(w.dtype.np)
     return conv.with_(inputs=[conv.x, new_w, new_b], origin=origin)
+
+
+def _scaled_norm(norm: Node, scale: Array, shift: Array, origin: tuple[Origin, ...]) -> Node:
+    old, bias = norm.get(1), norm.get(2)
+    shift = shift if bias is None else bias.array * scale + shift
+    scale = scale if old is None else old.array * scale
+    return norm.with_(inputs=[norm.x, constant_like(old or norm.x, scale), constant_like(bias or norm.x, shift)], origin=origin)
 
 
 def constant_like(value: Value, data: Array) -> Value:
