@@ -302,6 +302,7 @@ class Windows(Table):
     tile: float  # fixed cost of a tile in columns (kernels/conv/per_channel_window.py)
     walk: float  # share of `tile` for work-items that iterate down columns (kernels/conv/per_channel_window.py)
     walkers: float  # such work-items that occupy a compute unit
+    turn_s: float  # a row of the filter, until which its loads keep a work-item waiting (kernels/conv/direct_packed.py)
 
 
 @dataclass(frozen=True)

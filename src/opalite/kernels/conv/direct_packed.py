@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from math import prod
 
+from ...cost.cost_tables import Windows
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
@@ -104,7 +105,9 @@ class ConvPacked(PackedConv):
         met = groups.reach(1) / groups.in_blocks if self.banded else 1.0
         waste = groups.waste * met
         padding = (groups.in_blocks * groups.in_pack / groups.channels - 1) * p.node.x.type.nbytes
-        return window_seconds(cost.flops * waste, cost.bytes + padding, self.share(p.device), p.device)
+        found = window_seconds(cost.flops * waste, cost.bytes + padding, self.share(p.device), p.device)
+        rows = groups.in_blocks * prod(p.window.kernel[:2])
+        return max(found, rows * Windows.of(p.device).turn_s + p.device.launch_s)
 
     def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
         node = p.node

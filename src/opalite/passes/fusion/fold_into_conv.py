@@ -24,7 +24,7 @@ from ..rewrite_driver import Sweep, joined_origin
 
 
 def fold_affine(node: Node, sweep: Sweep) -> Patch | str | None:
-    """Fold leading mul/div/add/sub by per-channel constants of the only reader of a Conv or Normalize into that node."""
+    """Fold leading mul/div/add/sub by per-channel constants of a Conv's or Normalize's only reader into that node."""
     if not isinstance(node.op, Elementwise):
         return None
     for i, v in enumerate(node.inputs):
@@ -139,7 +139,8 @@ def _scaled_norm(norm: Node, scale: Array, shift: Array, origin: tuple[Origin, .
     old, bias = norm.get(1), norm.get(2)
     shift = shift if bias is None else bias.array * scale + shift
     scale = scale if old is None else old.array * scale
-    return norm.with_(inputs=[norm.x, constant_like(old or norm.x, scale), constant_like(bias or norm.x, shift)], origin=origin)
+    parameters = [constant_like(old or norm.x, scale), constant_like(bias or norm.x, shift)]
+    return norm.with_(inputs=[norm.x, *parameters], origin=origin)
 
 
 def constant_like(value: Value, data: Array) -> Value:
