@@ -33,14 +33,16 @@ def recognize_group_norm(node: Node, sweep: Sweep) -> Patch | str | None:
     groups = _groups(op, x.shape, norm.x.shape)
     if groups is None:
         return "its rows are no groups of channels"
-    parameters: list[Value | None] = []
-    for i, neutral in ((1, 1.0), (2, 0.0)):
-        v = norm.get(i)
-        spread = None if v is None else _by_channel(op, v, x.shape, norm.x.shape)
-        if v is not None and spread is None:
+    parameters: list[Value | None] = [None, None]
+    for i, neutral in enumerate((1.0, 0.0)):
+        v = norm.get(i + 1)
+        if v is None:
+            continue
+        spread = _by_channel(op, v, x.shape, norm.x.shape)
+        if spread is None:
             return f"{v.type} is no constant of a value for each group"
-        is_neutral = v is None or spread is None or bool(np.all(spread == neutral))
-        parameters.append(None if is_neutral else constant_like(v, spread))
+        if np.any(spread != neutral):
+            parameters[i] = constant_like(v, spread)
     kind = Normalize("instance", op.epsilon) if groups == x.shape[1] else Normalize("group", op.epsilon, -1, groups)
     made = node.with_(op=kind, inputs=[x, *parameters], name=norm.name, origin=joined_origin(view, norm, node))
     return Patch.replacing(node, made, also=[norm])
