@@ -23,16 +23,23 @@ _INFLATE_HERE = 4 * 1024
 """Bodies up to this length are decompressed in the event loop, larger ones in a thread."""
 
 
+_CLIENT_SHARE = 0.5
+"""The part of the memory for bodies that one client may take, so that others are served beside it."""
+_FULL = "the bodies of requests that are being answered take all the memory for them, or this client's part; try again"
+
+
 class DisconnectedError(Exception):
     """The client disconnected while its body was read."""
 
 
 class BodyReader:
-    """Reads bodies and counts the bytes held by all requests."""
+    """Reads bodies and counts the bytes that have come and are held: of all requests, and of each client's."""
 
     def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits
         self.held = 0
+        self._of_clients: dict[str, int] = {}
+        self._client_bytes = max(limits.held_bytes * _CLIENT_SHARE, limits.body_bytes)
 
     @asynccontextmanager
     async def read(
@@ -50,9 +57,8 @@ class BodyReader:
             raise EncodingUnknown(f"Content-Encoding {_text(encoding)} is not supported; send gzip, deflate or none")
         if declared is not None and declared > most:
             raise TooLarge(f"the body has {declared} bytes, and {most} are allowed")
-        account = _HeldBytes(self)
+        account = _HeldBytes(self, (scope.get("client") or ("",))[0])
         try:
-            account.add(declared or 0)
             try:
                 async with asyncio.timeout(self._limits.body_s):
                     body = await self._collect(scope, receive, declared, most, account)
@@ -72,6 +78,7 @@ class BodyReader:
         link: Link | None = scope.get("extensions", {}).get(LINK)
         if link is not None and declared is not None and declared >= _IN_PLACE:
             place = np.empty(declared, np.uint8).data
+            link.on_bytes = account.count
             link.collect(place)
             try:
                 more = True
@@ -80,6 +87,9 @@ class BodyReader:
                     if message["type"] == "http.disconnect":
                         raise DisconnectedError
                     more = message.get("more_body", False)
+            except asyncio.CancelledError:
+                account.check()
+                raise
             finally:
                 link.release()
             return place
@@ -93,8 +103,7 @@ class BodyReader:
             size += len(piece)
             if size > most:
                 raise TooLarge(f"the body has more than the {most} bytes that are allowed")
-            if declared is None:
-                account.add(len(piece))
+            account.add(len(piece))
             pieces.append(piece)
             if not message.get("more_body", False):
                 break
@@ -102,26 +111,45 @@ class BodyReader:
             raise Invalid(f"Content-Length says {declared} bytes, and {size} came")
         return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
-    def hold(self, size: int) -> None:
-        """Add `size` bytes (may be negative) to the held ones. Busy above the limit."""
-        if size > 0 and self.held + size > self._limits.held_bytes:
-            raise Busy("the bodies of requests that are being answered take all the memory for them; try again")
+    def hold(self, client: str, size: int) -> bool:
+        """Count `size` more bytes of a client (may be negative); False above the limit of all, or of one client."""
         self.held += size
+        own = self._of_clients[client] = self._of_clients.get(client, 0) + size
+        if not own:
+            del self._of_clients[client]
+        return self.held <= self._limits.held_bytes and own <= self._client_bytes
 
 
 class _HeldBytes:
-    """The held bytes of one request."""
+    """The held bytes of one request. Bytes above a limit cancel the task that waits for them."""
 
-    def __init__(self, bodies: BodyReader) -> None:
-        self._bodies = bodies
+    def __init__(self, bodies: BodyReader, client: str) -> None:
+        self._bodies, self._client, self._task = bodies, client, asyncio.current_task()
         self._size = 0
+        self._fits = True
+
+    def count(self, size: int) -> None:
+        """Count bytes that have come, from the connection. Above a limit the task that waits for them is cancelled."""
+        self._size += size
+        if not self._bodies.hold(self._client, size) and self._fits and self._task is not None:
+            self._fits = False
+            self._task.cancel()
+
+    def check(self) -> None:
+        """Busy instead of the cancellation by `count`."""
+        if not self._fits:
+            if self._task is not None:
+                self._task.uncancel()
+            raise Busy(_FULL)
 
     def add(self, size: int) -> None:
-        self._bodies.hold(size)
+        """Count bytes that have come. Busy above a limit."""
         self._size += size
+        if not self._bodies.hold(self._client, size):
+            raise Busy(_FULL)
 
     def close(self) -> None:
-        self._bodies.hold(-self._size)
+        self._bodies.hold(self._client, -self._size)
         self._size = 0
 
 

@@ -30,6 +30,7 @@ class Link:
     def __init__(self) -> None:
         self.lost = False
         self.on_lost: Callable[[], object] | None = None
+        self.on_bytes: Callable[[int], object] | None = None
         self.filled = 0
         self.cycle: RequestResponseCycle | None = None
         self._place: memoryview | None = None
@@ -40,11 +41,13 @@ class Link:
             came, self.cycle.body = self.cycle.body, bytearray()
             place[: len(came)] = came
             self.filled = len(came)
+            if self.on_bytes is not None:
+                self.on_bytes(len(came))
         self._place = place
 
     def release(self) -> None:
         """Drop the body's memory and the reference cycle."""
-        self._place = self.cycle = None
+        self._place = self.cycle = self.on_bytes = None
 
     @property
     def rest(self) -> memoryview | None:
@@ -143,6 +146,8 @@ def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
             """Count `size` bytes written to that memory."""
             assert self._link is not None
             self._link.filled += size
+            if self._link.on_bytes is not None:
+                self._link.on_bytes(size)
 
         def body_piece(self, piece: memoryview) -> None:
             """Receive bytes of a body without memory."""

@@ -114,3 +114,23 @@ def test_a_client_that_leaves_frees_what_it_held() -> None:
 
     asyncio.run(run())
     assert bodies.held == 0
+
+
+def test_a_client_has_a_share_of_the_memory() -> None:
+    bodies = BodyReader(HttpLimits(held_bytes=100, body_bytes=40))
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"x" * 40, "more_body": False}
+
+    async def run() -> None:
+        headers = {b"content-length": b"40"}
+        first, second = {"client": ("1.2.3.4", 5)}, {"client": ("1.2.3.5", 5)}
+        async with bodies.read(first, headers, receive):
+            with pytest.raises(Busy, match="this client's part"):
+                async with bodies.read(first, headers, receive):
+                    pass
+            async with bodies.read(second, headers, receive):
+                assert bodies.held == 80
+
+    asyncio.run(run())
+    assert (bodies.held, bodies._of_clients) == (0, {})

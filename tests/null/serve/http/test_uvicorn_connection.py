@@ -287,3 +287,25 @@ def test_an_offer_of_another_protocol_is_ignored(server: Any, size: int) -> None
         status, told = answer(s)
         assert (status, told["outputs"][0]["data"]) == (200, [2.0, 4.0, 6.0, 8.0])
     s.close()
+
+
+def test_bytes_are_held_when_they_have_come() -> None:
+    """Sockets that declare bodies and send nothing take no memory from others."""
+    limits = HttpLimits(held_bytes=1 << 20, body_bytes=1 << 20)
+    body = SUM + b" " * 600_000
+    whole = request("/v2/models/sums/infer", body)
+    with running(Double(), limits) as connect:
+        silent = [connect() for _ in range(8)]
+        for s in silent:
+            s.sendall(whole[: len(whole) - len(body)])
+        s = connect()
+        s.sendall(whole)
+        assert answer(s)[0] == 200
+        silent[0].sendall(body[:-1])
+        # The rest of this one does not fit beside it; it is refused before its end.
+        silent[1].sendall(body[:-1])
+        assert {answer(silent[1])[0]} == {503}
+        silent[0].sendall(body[-1:])
+        assert answer(silent[0])[0] == 200
+        s.sendall(whole)
+        assert answer(s)[0] == 200
