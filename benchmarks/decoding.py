@@ -7,7 +7,10 @@
 
 All engines decode the same tokens from an empty cache, in their own processes on the same cores, alternating every 16
 steps while the others are stopped (SIGSTOP). The first two steps of a slice do not count, nor those before Opalite's
-megakernel is in use. onnxruntime's outputs are fed back as arrays. llama.cpp has the same weights, in its own 4-bit and
+megakernel is in use; `first_40_ms` is the mean of the first forty steps of each engine, whatever they wait for.
+onnxruntime decodes twice: its outputs fed back as arrays, and bound, with caches that stay in place where the model
+lets it (benchmarks/ort_decoder.py); `ratio` is to the faster one. `--accuracy-level 4` lets 4-bit products round
+activations to 8 bits, for all engines. llama.cpp has the same weights, in its own 4-bit and
 8-bit blocks (Q4_0, Q8_0). `prefill`: a prompt into an empty cache, with logits for all of it. `own`: time of a step
 outside its launches, transfers included. `GB/s`: bytes of all weights but the embedding's, and of the cache, over the
 time of a token; `share`: that rate over the measured bandwidth of a large copy. Counters cover all counted steps.
@@ -30,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from .models.llama import LLAMA_110M, QWEN2_0_5B, Shape, decoder, past_names, save
+from .ort_decoder import OrtDecoder
 
 TURN, WARM = 16, 2
 SHAPES = {"llama_110m": LLAMA_110M, "qwen2_0.5b": QWEN2_0_5B}
@@ -91,15 +95,9 @@ def run_opalite(pipe: Connection, path: str, cache: str, threads: int, reserve: 
     pipe.send(told or figures())
 
 
-def run_onnxruntime(pipe: Connection, path: str, cache: str, threads: int, shape: Shape) -> None:
-    """The same with onnxruntime, whose outputs are fed back."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = threads, 3
-    session = onnxruntime.InferenceSession(path, options)
-    names = past_names(shape)
-    past = {n: np.zeros((1, shape.kv_heads, 0, shape.head), np.float32) for n in names}
+def run_onnxruntime(pipe: Connection, path: str, cache: str, threads: int, shape: Shape, way: str, room: int) -> None:
+    """The same with onnxruntime."""
+    engine = OrtDecoder(path, past_names(shape), threads, way=way, shared=cache == "grouped", room=room)
     pipe.send(None)
     token = 1
     for asked in iter(pipe.recv, None):
@@ -107,13 +105,11 @@ def run_onnxruntime(pipe: Connection, path: str, cache: str, threads: int, shape
             pipe.send(None)
             continue
         if asked != "step":
-            past = {n: a[:, :, :0] for n, a in past.items()}
-        tokens = (token,) if asked == "step" else asked
-        feeds = {**feeds_of(cache, tokens, past[names[0]].shape[2]), **past}
+            engine.reset()
+        feeds = feeds_of(cache, (token,) if asked == "step" else asked, engine.past)
         started = time.perf_counter()
-        logits, *caches = session.run(None, feeds)
+        logits = engine.run(feeds)
         spent = time.perf_counter() - started
-        past = dict(zip(names, caches, strict=True))
         token = int(logits[0, -1].argmax())
         pipe.send((1e3 * spent, token))
     pipe.send({})
@@ -128,6 +124,7 @@ class Engine:
         self.process.start()
         self.bandwidth = self.pipe.recv()
         self.times: list[float] = []
+        self.all_times: list[float] = []
         self.prefills: list[float] = []
         self.tokens: list[int] = []
         self._signal(signal.SIGSTOP)
@@ -143,6 +140,7 @@ class Engine:
             self.pipe.send("step")
             spent, token = self.pipe.recv()
             self.tokens.append(token)
+            self.all_times.append(spent)
             if counts and i >= WARM:
                 self.times.append(spent)
         if not counts:
@@ -172,11 +170,13 @@ class Engine:
 def measure(given: argparse.Namespace, bits: int, folder: Path) -> dict[str, Any]:
     """One model: figures by name."""
     shape, steps, cache = SHAPES[given.model], given.steps, given.cache
-    path = str(save(decoder(shape, bits=bits, cache=cache), folder / "model.onnx"))
+    path = str(save(decoder(shape, bits=bits, cache=cache, accuracy=given.accuracy_level), folder / "model.onnx"))
+    room = steps + given.prefill + 4 * TURN
     weights = sum(f.stat().st_size for f in folder.iterdir())
     engines = {
         "opalite": Engine(run_opalite, path, cache, given.threads, given.reserve),
-        "onnxruntime": Engine(run_onnxruntime, path, cache, given.threads, shape),
+        "onnxruntime": Engine(run_onnxruntime, path, cache, given.threads, shape, "arrays", room),
+        "onnxruntime_bound": Engine(run_onnxruntime, path, cache, given.threads, shape, "bound", room),
     }
     if given.llama_cpp:
         from .llama_cpp import run_llama_cpp
@@ -207,9 +207,10 @@ def measure(given: argparse.Namespace, bits: int, folder: Path) -> dict[str, Any
     return {
         "model": f"{given.model}, {bits or 32} bits, {cache}",
         "tokens": steps,
-        "same_tokens": own.tokens == other.tokens,
+        "same_tokens": own.tokens == other.tokens == engines["onnxruntime_bound"].tokens,
         **{f"{name}_ms": ms for name, ms in median.items()},
-        "ratio": median["opalite"] / median["onnxruntime"],
+        "ratio": median["opalite"] / min(median["onnxruntime"], median["onnxruntime_bound"]),
+        **{f"{name}_first_40_ms": statistics.mean(e.all_times[:40]) for name, e in engines.items()},
         "worst_over_median": max(own.times) / median["opalite"],
         "gb_s": speed,
         "share": speed / (own.bandwidth / 1e9),
@@ -224,6 +225,7 @@ def main() -> None:
     parser.add_argument("--model", choices=SHAPES, default="llama_110m")
     parser.add_argument("--bits", type=int, nargs="+", default=[0, 4], help="of the weights; 0 for float32")
     parser.add_argument("--cache", choices=("concat", "grouped"), default="concat")
+    parser.add_argument("--accuracy-level", type=int, default=0, help="of MatMulNBits")
     parser.add_argument("--steps", type=int, default=512)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--reserve", type=int, default=256)

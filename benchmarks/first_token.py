@@ -84,7 +84,7 @@ def start(code: str, path: Path, prompt: int, threads: int, environment: Mapping
 
 def measure(shape: Shape, bits: int, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Figures of one model."""
-    path = save(decoder(shape, bits=bits), folder / "model.onnx")
+    path = save(decoder(shape, bits=bits, accuracy=options.accuracy_level), folder / "model.onnx")
     environment = {**os.environ, "POCL_MAX_PTHREAD_COUNT": str(options.threads)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment |= {"OPALITE_CACHE_DIR": str(folder / "cache"), "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
@@ -113,6 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=SHAPES, default="llama_110m")
     parser.add_argument("--bits", type=int, nargs="+", default=[0, 4], help="of the weights; 0 for float32")
+    parser.add_argument("--accuracy-level", type=int, default=0, help="of MatMulNBits")
     parser.add_argument("--prompt", type=int, default=16, help="tokens")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)

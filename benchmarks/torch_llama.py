@@ -79,6 +79,21 @@ def _widened(packed: Packed) -> Any:
     return (wide * scales.view(*wide.shape[:2], 1)).flatten(-2)[:, : packed.columns].contiguous()
 
 
+def captures(run: Callable[[], Any], prepare: Callable[[], Any]) -> dict[str, tuple[Callable[[], None], Any]]:
+    """`capture` of `run` as it is, by the name "graph", and compiled first, "compiled_graph", if that is possible.
+
+    prepare: sets the inputs before each capture, which runs several times.
+    """
+    found = {}
+    for name, way in (("graph", run), ("compiled_graph", torch.compile(run))):
+        prepare()
+        try:
+            found[name] = capture(way)
+        except Exception as e:
+            print(f"no {name}: {type(e).__name__}: {e}"[:300], flush=True)
+    return found
+
+
 def capture(run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
     """(a function that replays `run` as a CUDA graph, its output tensor)."""
     stream = torch.cuda.Stream()
