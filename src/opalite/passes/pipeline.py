@@ -36,6 +36,7 @@ from .fusion.fuse_elementwise import fuse_elementwise, fuse_elementwise_within, 
 from .fusion.fuse_epilogue import fuse_epilogues
 from .fusion.fuse_norm_matmul import fuse_norm_matmul, fuse_norm_skinny_matmul
 from .fusion.group_norm import recognize_group_norm
+from .fusion.lift_scalars import lift_scalars
 from .quantization.fuse_requantize import fuse_requantize
 from .quantization.integer_products import to_integer_product, widen_integer_product
 from .quantization.low_bit_weights import keep_quantized, quantize_activations, quantize_weights
@@ -106,6 +107,8 @@ def optimise(
         if tier == "generic" and rule is fuse_elementwise and device is not None:
             rule = fuse_elementwise_within(device)
         run_rule(graph, name, rule, ctx)
+    if tier == "optimized":
+        run_rule(graph, "lift_scalars", lift_scalars(), ctx)
     return ctx
 
 

@@ -186,3 +186,17 @@ def test_a_trace_keeps_no_memory_of_the_device(open_session: Open) -> None:
     session.run(None, X)
     session.run(None, X)
     assert session.last_trace.run_record is None
+
+
+def test_many_outputs_that_differ_in_a_scalar(open_session: Open) -> None:
+    """One program serves all, so that one megakernel has all launches."""
+    factors = [np.float32(20.1 + i) for i in range(200)]
+    nodes = [helper.make_node("Mul", ["x", f"c{i}"], [f"y{i}"]) for i in range(len(factors))]
+    outputs = [port(f"y{i}", [5]) for i in range(len(factors))]
+    session = open_session(make_model(nodes, [port("x", [5])], outputs, {f"c{i}": c for i, c in enumerate(factors)}))
+    x = noise(5)
+    session.run(None, {"x": x})
+    session.settle()
+    for y, factor in zip(session.run(None, {"x": x}), factors, strict=True):
+        np.testing.assert_array_equal(y, x * factor)
+    assert len(session._dispatcher.run_record.executables[0].program.sources) == 1
