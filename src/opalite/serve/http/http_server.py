@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _ACCEPTED_PER_ROUND = 16
 """Connections accepted in one iteration of the event loop."""
 _BACKLOG = 2048
+_LAST_CONNECTIONS_S = 0.1
+"""Time to accept the connections that the kernel holds for the server, which it would reset when the port closes."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class HttpFront(ListeningFront):
     async def stop(self, grace_s: float) -> None:
         """Accept no connection or request; finish running requests within `grace_s`."""
         self._app.calls.stopping = True
+        await asyncio.sleep(min(grace_s, _LAST_CONNECTIONS_S))
         self._uvicorn.config.timeout_graceful_shutdown = grace_s  # type: ignore[assignment]  # wait_for takes floats
         self._uvicorn.should_exit = True
         await asyncio.wait([self._task])

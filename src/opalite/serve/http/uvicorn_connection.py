@@ -20,6 +20,8 @@ from ..wire.client_limits import HttpLimits
 _HEAD = 16 * 1024
 """Size of the buffer of a request's head, which may contain a small body."""
 _PIECE = 256 * 1024
+_LAST_REQUEST_S = 0.3
+"""Time for a request that was sent before its client could know that the server stops."""
 LINK = "opalite.link"
 """The key of a request's Link in the scope's `extensions`."""
 
@@ -65,6 +67,7 @@ def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
         _waiting: asyncio.TimerHandle | None = None
         _began = False
         _in_body = False
+        _ends = False  # the server stops
         _header_bytes = 0
         _refusal: tuple[int, str] | None = None
         _link: Link | None = None
@@ -133,6 +136,8 @@ def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
             cast(dict[str, Any], self.scope)["extensions"] = {LINK: self._link}
             super().on_headers_complete()
             self._link.cycle = self.cycle
+            if self._ends:
+                self.cycle.keep_alive = False
 
         def on_body(self, body: bytes) -> None:
             self._left = max(0, self._left - len(body))
@@ -192,6 +197,18 @@ def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
             else:
                 self.transport.abort()
 
+        def shutdown(self) -> None:
+            """Answer the current request, and close; also one that may be on its way over an idle connection."""
+            self._ends = True
+            if self.cycle is None or self.cycle.response_complete:
+                self.loop.call_later(_LAST_REQUEST_S, self._close_idle)
+            else:
+                self.cycle.keep_alive = False
+
+        def _close_idle(self) -> None:
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.close()
+
         def _wait_for_headers(self) -> None:
             if self._waiting is None:
                 self._waiting = self.loop.call_later(limits.header_s, self._headers_late)
@@ -208,7 +225,7 @@ def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
 
         def _headers_late(self) -> None:
             self._waiting = None
-            if not self.transport.is_closing():
+            if not self.transport.is_closing() and not self._ends:
                 self._refuse(408, f"the headers of a request did not come within {limits.header_s:g} seconds")
 
         def _count(self, size: int) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -309,3 +310,27 @@ def test_bytes_are_held_when_they_have_come() -> None:
         assert answer(silent[0])[0] == 200
         s.sendall(whole)
         assert answer(s)[0] == 200
+
+
+def test_a_request_on_its_way_when_the_server_stops_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opalite.serve.http.uvicorn_connection._LAST_REQUEST_S", 20.0)
+    front = HttpFront(HttpSettings(port=0, limits=HttpLimits()))
+    statuses: list[int] = []
+
+    def send_late() -> None:
+        with suppress(ConnectionError):
+            while True:  # until the port is closed
+                socket.create_connection(place, timeout=5).close()
+        s.sendall(request("/v2/models/sums/infer", SUM))
+        statuses.append(answer(s)[0])
+
+    with serving(Double, [front], grace_s=30.0) as (address,):
+        place = "127.0.0.1", int(address.rpartition(":")[2])
+        s = socket.create_connection(place, timeout=30)
+        s.sendall(request("/v2/models/sums/infer", SUM))
+        statuses.append(answer(s)[0])
+        late = threading.Thread(target=send_late)
+        late.start()
+    late.join()
+    assert statuses == [200, 200]
+    assert is_closed(s)
