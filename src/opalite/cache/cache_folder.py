@@ -3,6 +3,8 @@
     programs/AB/<key>.bin     program binaries (binary_store.py)
     plans/AB/<key>/….opal     plans of .onnx models (run/model/plans/plan_store.py)
     plans/AB/<key>/states/….opal     plans of runs on caches (the same)
+    plans/AB/<key>/generic/….opal    plans of generic programs (the same)
+    plans/AB/<key>/….pending  of which the optimized programs are not complete (run/model/plans/plan_files.py)
     plans/AB/<key>/weights/….weight  large constants of those plans (plan/weights/weight_files.py)
     plans/AB/<key>/files.json        names of the model's data files (run/model/plans/external_data_files.py)
     contents/<key>.json       digests of data files (the same)
@@ -102,10 +104,12 @@ _FILES = (
     ("programs/*/*.bin", "program"),
     ("plans/*/*/*.opal", "plan"),
     ("plans/*/*/states/*.opal", "plan"),
+    ("plans/*/*/generic/*.opal", "plan"),
     ("plans/*/*/weights/*.weight", "weight"),
     ("plans/*/*/files.json", "data"),
     ("contents/*.json", "data"),
     ("plans/*/*/*.failed", "vain"),
+    ("plans/*/*/*.pending", "vain"),
     ("bundles/*/*.safetensors", "bundle"),
     ("precision/*/*.json", "choice"),
     ("failed/*.cl", "failed"),

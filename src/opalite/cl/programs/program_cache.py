@@ -92,9 +92,12 @@ class ProgramCache:
         )
         self._pool = BuildPool(index, info.version) if uses_workers else None
 
-    def prestart_workers(self, count: int | None = None) -> None:
-        """Start `count` workers (default: the limit) if the store is empty, so that every program is missing."""
-        if self._store is None or self._store.is_empty():
+    def prestart_workers(self, count: int | None = None, even_if_filled: bool = False) -> None:
+        """Start `count` workers (default: the limit) if the store is empty, so that every program is missing.
+
+        even_if_filled: some programs are known to be missing.
+        """
+        if even_if_filled or self._store is None or self._store.is_empty():
             self._start_workers(count or self._calls.limit)
 
     def prestart_for_generic(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from ...plan.control_flow import Flow, HostNode
 from ...plan.program import HostStep, Program, ReferenceStep
 from ...plan.template.program_template import Template
 from ...plan.weights.weight_files import WeightFiles
+from ..execute.compile_queue import Job
 from ..execute.executable import Executable
 from ..execute.host_operators import on_host
 from ..execute.run_trace import RunTrace
@@ -30,7 +32,7 @@ from .background.respecialize_policy import DistantShape
 from .bundle_reemitter import Rebuilder
 from .control_flow.host_onnx_operators import onnx_runner
 from .control_flow.run_control_flow import FlowRun
-from .executable_cache import Compiled, ExecutableCache
+from .executable_cache import Compiled, ExecutableCache, SizedProgram
 from .model_inputs_outputs import ModelMetadata, NodeArg
 from .model_run import ModelRun, is_finite, refuse_hosted
 from .route import NO_CONTENTS, WholeProgram
@@ -47,6 +49,7 @@ OnDistant = Callable[["BundleModel", Variant, Compiled, tuple[int, ...], Mapping
 class BundleModel:
     """A compiled model of a session. on_distant: set by an owner that can plan."""
 
+    tier = "optimized"  # of its programs
     draws = False  # random values were drawn at compilation
     repeats = True
 
@@ -147,6 +150,9 @@ class BundleModel:
         with ModelRun(request) as model_run:
             trace, targets = model_run.trace, request.targets
             compiled, at = self.executables.find_or_make(variant, sizes, lambda: self.compiled(variant, sizes, trace))
+            if request.waits and compiled.job is not None:
+                model_run.release()
+                compiled, at = self._wait_for_optimized(variant, sizes, compiled.job) or (compiled, at)
             program = at.program
             distant = DistantShape.NO
             if self.on_distant is not None and request.lock is not None:
@@ -163,7 +169,8 @@ class BundleModel:
             is_exclusive = bool(targets or request.recorder or not compiled.is_proven)
             access = Access.EXCLUSIVE if is_exclusive else Access.SHARED
             ran = model_run.run(compiled, at, access, lambda: arrays, kept if compiled.is_proven else None)
-            assert ran is not None, "nothing releases a bundle's executables"
+        if ran is None:  # the optimized programs have replaced this one
+            return self.run_variant(variant, sizes, feeds, request)
         outputs, executable = ran
         compiled.is_proven = True
         model_run.note(compiled, at, executable)
@@ -173,6 +180,16 @@ class BundleModel:
             self.on_distant(self, variant, compiled, sizes, feeds, request.lock)
         trace.overflowed = compiled.may_overflow and not is_finite(outputs)
         return _owned(program, outputs), trace
+
+    def _wait_for_optimized(
+        self, variant: Variant, sizes: tuple[int, ...], job: Job
+    ) -> tuple[Compiled, SizedProgram] | None:
+        """The executable that `job` made in place of a generic one; None if it failed."""
+        started = time.perf_counter()
+        with self.compiler.rt.programs.expedite_builds():
+            job.wait()
+        self.compiler.counters.add_wait("optimized", time.perf_counter() - started)
+        return self.executables.find(variant, sizes)
 
     def _run_flow(
         self, flow: Flow, variant: Variant, feeds: Mapping[str, Any], request: RunRequest
@@ -234,7 +251,7 @@ class BundleModel:
             )
         self.compiler.counters.add_plan(loaded=1)
         weights = program.weights
-        executable = Executable(rt, program, onnx_runner(), counts=self.compiler.counters.programs)
+        executable = Executable(rt, program, onnx_runner(), counts=self.compiler.counters.programs, tier=self.tier)
         trace.build_s += executable.build_s
         if template is not None:
             template.program.weights = {}  # the device holds them now

@@ -51,8 +51,7 @@ class Compiled:
     may_overflow: half storage may overflow, so each run's outputs are checked. overflow_is_own: outputs were infinite
     in float32 too. is_proven: outputs of a run were checked; before that none stays on the device. job: makes its
     replacement. is_replaced: the replacement is installed. sizes: those that it was compiled at. template: gives its
-    programs for other sizes. on_installed: called once runs go through it, such as to store its plan. dynamic: runs
-    with sizes that change in each run.
+    programs for other sizes. dynamic: runs with sizes that change in each run.
     """
 
     executable: Executable
@@ -65,7 +64,6 @@ class Compiled:
     is_replaced: bool = False
     sizes: Sizes = ()
     template: Template | None = None
-    on_installed: Callable[[], None] | None = None
     dynamic: list[DynamicShapeRuns] = field(default_factory=list)
     _made: OrderedDict[Sizes, SizedProgram] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)

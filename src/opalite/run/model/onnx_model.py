@@ -19,14 +19,14 @@ from ...plan.program import Program
 from ...plan.template.program_template import Template
 from ..execute.run_trace import RunTrace
 from .background.background_compile import Task
-from .background.graph_compiler import Compiler
+from .background.graph_compiler import Compiler, specs
 from .background.respecialize import Respecializer
 from .background.respecialize_policy import Sizes
 from .bundle_model import BundleModel
 from .executable_cache import Compiled, ExecutableCache
 from .model_inputs_outputs import example_shapes
 from .plans.plan_files import fits, types_alone
-from .plans.plan_store import PlanStore
+from .plans.plan_store import PlanStore, StoredPlan
 from .run_request import PLAIN, RunRequest
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class OnnxModel:
         self.store = PlanStore.open(model, compiler, edits)
         self._opening = threading.RLock()
         self._runs: SegmentRuns | None = None
+        if self.store is not None and self.store.has_pending:
+            compiler.prestart_for_pending()
         about = (None if self.store is None else self.store.newest()) or self.imported().imported
         self.inputs, self.outputs, self.overridable = about.inputs, about.outputs, about.overridable
         self.opset, self.meta = about.opset, about.meta
@@ -109,7 +111,7 @@ class OnnxModel:
         """The model's outputs in order, and the trace."""
         started = time.perf_counter()
         store = None if self.compiler.tunes(request.tuning) else self.store
-        found = None if store is None else store.find(feeds, self.is_imported)
+        found = None if store is None else store.find(feeds, self.is_imported, request.waits)
         before: RunTrace | None = None
         if store is not None and found is not None:
             plan, sizes = found
@@ -117,6 +119,8 @@ class OnnxModel:
             plan.on_distant = None if self.compiler.background is None else self._respecialize
             outputs, trace = plan.run_variant(plan.variant, sizes, feeds, request)
             trace.import_s += looked_s
+            if plan.replacement is not None:
+                self._replace_generic(plan, sizes, types_alone(feeds), *plan.replacement)
             if not trace.overflowed:
                 return outputs, trace
             # Half storage may have overflowed: only the imported graph can be planned in float32.
@@ -132,6 +136,25 @@ class OnnxModel:
         if trace.overflowed and self.store is not None:
             self.store.delete(feeds)  # plans that store halves, which overflow
         return outputs, trace
+
+    def _replace_generic(
+        self, plan: StoredPlan, sizes: Sizes, types: Mapping[str, Any], better: StoredPlan, at: Sizes
+    ) -> None:
+        """Submit the job that replaces the generic executable of `plan` by that of `better` at the sizes `at`."""
+        found, store = plan.executables.find(plan.variant, sizes), self.store
+        plan.replacement = None
+        if found is None or store is None:
+            return
+        compiled = found[0]
+
+        def make() -> Compiled:
+            made = better.compiled(better.variant, at, RunTrace())
+            store.end_pending(types)
+            return made
+
+        compiled.job = self.compiler.replacing(make, specs(better.variant.stored))
+        compiled.job.set_target(plan.executables, plan.variant, compiled)
+        self.compiler.submit([compiled.job])
 
     def imported(self) -> SegmentRuns:
         """The imported model, without stored plans."""

@@ -33,6 +33,7 @@ from .executable_cache import Compiled, ExecutableCache, SizedProgram
 from .imported_model import ImportedModel
 from .model_run import ModelRun, refuse_hosted
 from .plans.plan_files import types_alone
+from .plans.plan_keeper import PlanKeeper
 from .plans.plan_store import PlanStore
 from .route import contents_of, types_key
 from .run_lock import Access, RunLock
@@ -41,7 +42,6 @@ from .segment_route import SegmentRoute, has_route
 
 if TYPE_CHECKING:
     from ...plan.program import Program
-    from ...plan.template.program_template import Template
 
 
 _ROUTES_KEPT = 16
@@ -236,14 +236,12 @@ class SegmentRuns:
         self, segment: Segment, model_run: ModelRun, run: ImportRun, run_pass: Pass
     ) -> tuple[Compiled, SizedProgram]:
         request, jobs, sizes = model_run.request, run_pass.jobs, run.sizes
-        store = None
-        if run_pass.store is not None and run_pass.feeds is not None and run.is_whole_model:
-            store = run_pass.store.storing(self.imported, run_pass.feeds)
+        keeper = self._keeper(segment, run, run_pass)
 
         def make() -> Compiled:
-            on_built, soon = None if store is None else partial(store, segment), not request.waits and jobs is not None
+            soon = not request.waits and jobs is not None
             compiled = self.compiler.compile(
-                segment.graph, model_run.trace, request.tuning, sizes=sizes, on_built=on_built, soon=soon
+                segment.graph, model_run.trace, request.tuning, sizes=sizes, soon=soon, keeper=keeper
             )
             if jobs is not None:
                 self._set_job(segment, compiled, jobs)
@@ -251,14 +249,20 @@ class SegmentRuns:
 
         return self.executables.find_or_make(segment, sizes, make)
 
+    def _keeper(self, segment: Segment, run: ImportRun, run_pass: Pass) -> PlanKeeper | None:
+        """The keeper of plans of `segment`; None if they are not stored."""
+        if run_pass.store is None or run_pass.feeds is None or not run.is_whole_model:
+            return None
+        return run_pass.store.keeper(self.imported, segment, run_pass.feeds)
+
     def _respecializer(
         self, segment: Segment, compiled: Compiled, sizes: Sizes, lock: RunLock, run: ImportRun, run_pass: Pass
     ) -> CompileJob:
         """The job that plans `segment` for `sizes`, which recur and are far from those of `compiled`."""
         segment_of = weakref.ref(segment)
-        store = forget = None
-        if run_pass.store is not None and run_pass.feeds is not None and run.is_whole_model:
-            store = run_pass.store.storing(self.imported, run_pass.feeds)
+        keeper = self._keeper(segment, run, run_pass)
+        forget = None
+        if keeper is not None and run_pass.store is not None and run_pass.feeds is not None:
             forget = partial(run_pass.store.record_failed_attempt, types_alone(run_pass.feeds))
 
         def prepare() -> tuple[Program, Task] | None:
@@ -266,11 +270,7 @@ class SegmentRuns:
             if found is None:
                 return None
 
-            def on_built(program: Program | Template, notes: tuple[str, ...]) -> None:
-                own = segment_of()
-                if store is not None and own is not None:
-                    store(own, program, notes)
-
+            on_built = None if keeper is None else keeper.keep
             return self.compiler.prepare(graph_with_hints(found.graph, sizes), sizes=sizes, on_built=on_built)
 
         job = Respecializer(prepare, lock, forget)

@@ -169,9 +169,6 @@ class CompileJob(Job):
                         cache.drop(key, old)
         if swapped is not None:
             compiler.report_swap(swapped.executable, made.executable)
-        finish, made.on_installed = made.on_installed, None
-        if finish is not None:
-            finish()
 
     def install(self, made: Compiled) -> Compiled | None:
         """Replace the generic executable by `made`. Returns the replaced one; None if it was not there any more."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....cl.programs.background_throttle import background_planning
+from ....cl.programs.build_parallelism import worker_count
 from ....cl.programs.program_cache import Spec
 from ....cl.runtime import Runtime
 from ....cl.runtime_counters import ProgramCounts
@@ -31,7 +33,6 @@ from .plan_graph import (
     OnBuilt,
     compute_largest,
     constant_bytes,
-    copy_with_weights,
     plan_for_sizes,
     plan_generic,
     plan_or_none,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ....kernels.kernel import Tier
     from ....plan.planner import Planned, PlanOptions
     from ....plan.template.program_template import Template
+    from ..plans.plan_keeper import PlanKeeper
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +56,13 @@ MOST_LEFT_OUT = 3
 
 MIN_NODES_PLANNED_LATER = 16
 """Nodes of a graph from which on planning for optimized programs takes longer than a run by generic ones."""
+
+BUILT_FIRST = 8
+"""Programs for each worker that a caller waits for because earlier processes left them unbuilt: about two seconds.
+
+A worker takes as long to start as a short process lives: without a wait a row of them would run by generic programs for
+ever.
+"""
 
 STEPS_A_PROGRAM = 4
 """Steps of a plan for each optimized program: 2 to 4 in models of so many nodes. If more generic programs are missing
@@ -109,34 +118,45 @@ class Compiler:
         on_built: OnBuilt | None = None,
         policy: Policy = None,
         soon: bool = False,
+        keeper: PlanKeeper | None = None,
     ) -> Compiled:
         """Optimise, plan and build `graph`, which is not changed: an interrupted caller may try again.
 
         trace: gets the seconds. sizes: of the graph's symbols, for which the Executable is prepared. on_built: called
         with the program, or its template, and notes on it before its weights are released. policy: None for the
-        session's. If a kernel's program does not compile, another kernel replaces it, if there is one.
+        session's. If a kernel's program does not compile, another kernel replaces it, if there is one. keeper: stores
+        the plans, in place of `on_built`.
 
         soon: with generic programs if the optimized ones are not built yet, in float32, if fewer of them are missing
         than of the optimized ones. `Compiled.job` then compiles the optimized ones, once it is submitted to
         `background`. The optimized plan is also made by that job for large graphs with small weights. Graphs with large
         weights are planned first, because planning reads the weights and the generic executable should not be in memory
         at that time. If no fewer generic programs are missing, the caller waits for the optimized ones, and the generic
-        ones are built in the background.
+        ones are built in the background. If an earlier process used generic programs for the graph, some of the missing
+        optimized ones are built first (BUILT_FIRST).
         """
+        on_built = on_built if keeper is None else keeper.keep
+        recurs = keeper is not None and keeper.recurs
         plan = self._planner(graph, sizes, trace, tuning, policy)
         may_be_generic = soon and self.background is not None and not self.background.gives_up
         if not may_be_generic or not self._may_use_generic(policy) or self.tunes(tuning):
             return self._make(graph, plan, trace, sizes, on_built)
         missing_of = self.rt.programs.missing
         plan_generic = partial(plan_for_sizes, lambda g: self.plan_generic(g, trace, policy), graph, sizes)
-        planned: Planned | None = None
-        plans_later = len(graph.nodes) >= MIN_NODES_PLANNED_LATER and constant_bytes(graph) < MIN_RELEASED_BYTES
+        is_small = constant_bytes(graph) < MIN_RELEASED_BYTES
+        plans_later = is_small and len(graph.nodes) >= MIN_NODES_PLANNED_LATER and not recurs
+        planned = plan_or_none(plan, graph) if recurs else None
         generic = plan_or_none(plan_generic, graph) if plans_later else None
         if generic is None or len(missing_of(specs(generic.program))) * STEPS_A_PROGRAM > len(generic.program.steps):
-            planned = plan()
+            planned = planned or plan()
+            if recurs:
+                self.build_first(specs(planned.program))
             missing = missing_of(specs(planned.program))
             if not missing:
-                return self._make(graph, plan, trace, sizes, on_built, planned)
+                compiled = self._make(graph, plan, trace, sizes, on_built, planned)
+                if keeper is not None:
+                    keeper.end_generic()
+                return compiled
             generic = generic or plan_or_none(plan_generic, graph)
             lacking = [] if generic is None else missing_of(specs(generic.program))
             if generic is None or len(lacking) >= len(missing):
@@ -146,15 +166,34 @@ class Compiler:
                     self.submit([])
                 return compiled
         try:
-            compiled = self._make(graph, plan_generic, trace, sizes, None, generic)
+            begin_generic = None if keeper is None else keeper.begin_generic
+            compiled = self._make(graph, plan_generic, trace, sizes, begin_generic, generic)
             self.counters.add_fallbacks(generic.fallbacks)
         except BuildError as e:
             _log.info("graph '%s' has no generic programs: %s", graph.name, e)
             return self._make(graph, plan, trace, sizes, on_built, planned)
         if planned is not None:
+            if recurs and keeper is not None:  # this process may end before its background work begins
+                keeper.keep(planned.template or planned.program, planned.notes)
             planned.release_weights()
-        compiled.job = CompileJob(partial(self._begin_in_background, graph, sizes, on_built, planned, policy))
+        compiled.job = CompileJob(partial(self._begin_in_background, graph, sizes, keeper, planned, policy))
         return compiled
+
+    def build_first(self, wanted: Sequence[Spec]) -> bool:
+        """Build some of the missing programs that earlier processes left unbuilt. Returns whether all are built."""
+        programs = self.rt.programs
+        missing = programs.missing(wanted)
+        with suppress(BuildError):  # which is raised again where its kernel can be replaced
+            programs.get_all(missing[: BUILT_FIRST * worker_count()], counts=self.counters.programs)
+        return not programs.missing(missing)
+
+    def replacing(self, make: Callable[[], Compiled], wanted: Sequence[Spec]) -> CompileJob:
+        """A job that builds the programs `wanted` and makes an executable of them, in place of a generic one."""
+
+        def begin() -> Task:
+            return Task(self.rt.programs.missing(wanted), lambda before_weights: make())
+
+        return CompileJob(begin)
 
     def _may_use_generic(self, policy: Policy = None) -> bool:
         """Whether first runs may use generic programs, which compute in float32."""
@@ -163,6 +202,11 @@ class Compiler:
     def prestart_workers(self) -> None:
         """Start compilers if nothing is cached. To be called before a model is opened."""
         self.rt.programs.prestart_workers(1 if self._may_use_generic() else None)
+
+    def prestart_for_pending(self) -> None:
+        """Start compilers for programs that an earlier process left unbuilt. To be called before a plan is opened."""
+        if self._may_use_generic():
+            self.rt.programs.prestart_workers(even_if_filled=True)
 
     def prestart_for_generic(self) -> None:
         """Start a compiler if generic programs may be missing. To be called before a graph is imported."""
@@ -186,7 +230,7 @@ class Compiler:
         return missing
 
     def _begin_in_background(
-        self, graph: Graph, sizes: Sizes, on_built: OnBuilt | None, planned: Planned | None, policy: Policy
+        self, graph: Graph, sizes: Sizes, keeper: PlanKeeper | None, planned: Planned | None, policy: Policy
     ) -> Task:
         """The missing programs of the graph's optimized plan, and a function that makes its Executable.
 
@@ -198,19 +242,28 @@ class Compiler:
         if planned is None:
             planned = plan()
             planned.release_weights()
+        kept = planned.template or planned.program
+        if (
+            keeper is not None and not keeper.has_kept
+        ):  # before it is built, so that a process that ends leaves the plan
+            with background_planning():
+                keeper.keep(kept, planned.notes)
+
+        def keep_other(content: Program | Template, notes: tuple[str, ...]) -> None:
+            if keeper is not None and content is not kept:  # a kernel did not compile
+                keeper.keep(content, notes)
 
         def make(before_weights: Callable[[], None]) -> Compiled:
             assert self.background is not None
             counts = self.background.counts
-            if on_built is None:
-                return self._make(graph, plan, trace, sizes, None, planned, counts, before_weights)
-            built: list[tuple[Program | Template, tuple[str, ...]]] = []
-
-            def hold(program: Program | Template, notes: tuple[str, ...]) -> None:
-                built.append((copy_with_weights(program), notes))
-
-            compiled = self._make(graph, plan, trace, sizes, hold, planned, counts, before_weights)
-            compiled.on_installed = partial(on_built, *built[-1])  # called once runs use it
+            try:
+                compiled = self._make(graph, plan, trace, sizes, keep_other, planned, counts, before_weights)
+            except OpaliteError:
+                if keeper is not None:
+                    keeper.discard()
+                raise
+            if keeper is not None:
+                keeper.end_generic()
             return compiled
 
         parts = megakernel_parts(self.rt, planned.program)

@@ -91,11 +91,6 @@ def compute_largest(graph: Graph, policy: PrecisionPolicy) -> None:
     parallel_map(lambda held: held.cached_query(largest), large)
 
 
-def copy_with_weights(content: Program | Template) -> Program | Template:
-    """A copy that keeps its weights when those of `content` are released."""
-    return replace(content) if isinstance(content, Program) else replace(content, program=replace(content.program))
-
-
 def stage_weights(
     rt: Runtime, planned: Planned, notes: tuple[str, ...], before: Callable[[], None] | None, on_built: OnBuilt | None
 ) -> Callable[[Program], None]:

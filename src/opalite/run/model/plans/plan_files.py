@@ -1,10 +1,10 @@
 """PlanFiles: the plans of one model in the cache folder, as files.
 
-A plan is a bundle (plan/bundle/bundle.py) of one program at plans/AB/KEY/SHAPES.opal; plans of runs on KV caches are in
-the folder `states` below. KEY is a digest of everything that decides a plan except the shapes (plan_key.py): the
-model's bytes and data files (external_data_files.py), device and driver, options, this package's files, plugins, and
-the versions of onnx and NumPy. So no plan is ever outdated by its key. Large weights are stored once for all plans of a
-model.
+A plan is a bundle (plan/bundle/bundle.py) of one program at plans/AB/KEY/SHAPES.opal; plans of runs on KV caches and of
+generic programs are in the folders `states` and `generic` below. KEY is a digest of everything that decides a plan
+except the shapes (plan_key.py): the model's bytes and data files (external_data_files.py), device and driver, options,
+this package's files, plugins, and the versions of onnx and NumPy. So no plan is ever outdated by its key. Large weights
+are stored once for all plans of a model.
 """
 
 from __future__ import annotations
@@ -47,6 +47,15 @@ FAILED = ".failed"
 
 STATES = "states"
 """Folder of plans of runs on KV caches, in the folder of the model's plans."""
+
+GENERIC = "generic"
+"""Folder of plans of generic programs, in the folder of the model's plans."""
+
+PENDING = ".pending"
+"""Suffix of a file in place of a plan while runs use generic programs; it holds the number of the process.
+
+A file that another process left says that the model recurs and that its optimized programs are not complete.
+"""
 
 _MAX_SHARE = 2  # the largest plan is one half of the cache folder's limit
 _FREE_FACTOR = 4  # free bytes on the disk needed for each byte of a plan
@@ -137,24 +146,22 @@ class PlanFiles:
         self._data, self.folder = data, _folder_for(self.folder, data)
         return True
 
-    def newest_first(self, has_caches: bool) -> list[Path]:
-        """Paths of the plans with or without KV caches, those that were used last first."""
-        folder = self.folder / STATES if has_caches else self.folder
-        found = [(used, path) for path in folder.glob(f"*{SUFFIX}") if (used := _used(path)) is not None]
+    def newest_first(self, kind: str = "") -> list[Path]:
+        """Paths of the plans of a kind (STATES, GENERIC or ''), those that were used last first."""
+        found = [(used, path) for path in (self.folder / kind).glob(f"*{SUFFIX}") if (used := _used(path)) is not None]
         return [path for _, path in sorted(found, reverse=True)]
 
-    def path_for(self, feeds: Feeds) -> Path:
+    def path_for(self, feeds: Feeds, tier: str = "optimized") -> Path:
         """Path of the plan for exactly these types and shapes."""
         types = sorted((name, array.dtype.str, array.shape, *_growth(array)) for name, array in feeds.items())
-        folder = self.folder / STATES if has_caches(feeds) else self.folder
-        return folder / f"{digest(repr(types))[:24]}{SUFFIX}"
+        return self.folder / kind_of(feeds, tier) / f"{digest(repr(types))[:24]}{SUFFIX}"
 
-    def store(self, feeds: Feeds, bundle: Bundle) -> None:
+    def store(self, feeds: Feeds, bundle: Bundle, tier: str = "optimized") -> None:
         """Store a plan if it is small enough; a failure is logged only.
 
         A plan is not stored if plugins were registered since the session was opened: its key would be another.
         """
-        path = self.path_for(feeds)
+        path = self.path_for(feeds, tier)
         if foreign_state() != self._code:
             return
         weights = [a for v in bundle.variants for a in v.stored.weights.values()]
@@ -172,9 +179,32 @@ class PlanFiles:
         except (BundleError, TypeError, OSError) as e:
             _log.info("a plan is not stored: %s", e)
             return
-        for old in self.newest_first(has_caches(feeds))[KEPT:]:
+        for old in self.newest_first(kind_of(feeds, tier))[KEPT:]:
             discard(old)
         trim(cache_folder(), self.cap_bytes)
+
+    def mark_pending(self, feeds: Feeds) -> None:
+        """Record that runs on such `feeds` use generic programs until the optimized ones are built."""
+        path = self.path_for(feeds).with_suffix(PENDING)
+        if not path.exists():
+            with suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(str(os.getpid()))
+
+    def end_pending(self, feeds: Feeds) -> None:
+        """Record that the optimized programs for `feeds` are built: their generic plan is of no more use."""
+        path = self.path_for(feeds).with_suffix(PENDING)
+        if path.exists():
+            discard(path)
+            discard(self.path_for(feeds, "generic"))
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether another process has run the model by generic programs and left others unbuilt."""
+        own = str(os.getpid())
+        with suppress(OSError):
+            return any(path.read_text() != own for path in self.folder.glob(f"*{PENDING}"))
+        return False
 
     def record_failed_attempt(self, feeds: Feeds) -> None:
         """Delete the plan for `feeds`, which was no faster, and record that no process should try again."""
@@ -200,6 +230,11 @@ def fits(feeds: Feeds) -> bool:
 def types_alone(feeds: Feeds) -> dict[str, Any]:
     """Arrays of zeros of the same types, which take no memory."""
     return {n: np.broadcast_to(np.zeros((), a.dtype), a.shape) for n, a in feeds.items()}
+
+
+def kind_of(feeds: Feeds, tier: str = "optimized") -> str:
+    """The folder of plans for such `feeds` in the folder of the model's plans."""
+    return STATES if has_caches(feeds) else GENERIC if tier == "generic" else ""
 
 
 def has_caches(feeds: Feeds) -> bool:

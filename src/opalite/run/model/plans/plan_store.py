@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,8 @@ from ..bundle_model import BundleModel
 from ..executable_cache import ExecutableCache
 from ..model_inputs_outputs import describe_model
 from ..route import types_key
-from .plan_files import KEPT, Feeds, PlanFiles, fits, has_caches, types_alone
+from .plan_files import GENERIC, KEPT, STATES, Feeds, PlanFiles, fits, has_caches, kind_of, types_alone
+from .plan_keeper import PlanKeeper
 
 if TYPE_CHECKING:
     from ....importer.walk.segments import Segment
@@ -47,22 +48,26 @@ _log = logging.getLogger(__name__)
 _RECORD = "appending"
 """Key of the KVCacheSpec in a bundle's description."""
 
+_TIER = "tier"
+"""Key of the tier of a plan in a bundle's description; 'optimized' without it."""
+
 _TYPES_KEPT = 256
 """Number of input types whose plan is cached."""
-
-Store = Callable[["Segment", "Program | Template", "tuple[str, ...]"], None]
-"""Stores the plan of a segment that is the whole model, with notes on it."""
 
 
 class StoredPlan(BundleModel):
     """An open plan, for inputs of the names and types that it was made for.
 
-    variant: its program. made_for: the open sizes of that. record: of runs on KV caches, else None.
+    variant: its program. made_for: the open sizes of that. record: of runs on KV caches, else None. replacement: the
+    optimized plan of the same types, with its sizes, for a plan of generic programs.
     """
+
+    replacement: tuple[StoredPlan, Sizes] | None = None
 
     def __init__(self, path: Path, compiler: Compiler, weights: WeightFiles) -> None:
         """NotServedError on a machine that is too small, BundleError for a damaged plan."""
         super().__init__(path, compiler, weights)
+        self.tier = str(self._loaded().meta.get(_TIER, self.tier))
         self.variant = self._loaded().find(compiler.rt.info)
         needs = self.variant.needs
         self.made_for = needs.sizes_of(needs.shapes) or ()
@@ -130,17 +135,18 @@ class PlanStore(PlanFiles):
     def newest(self) -> BundleModel | None:
         """The plan used last, for its description of inputs and outputs; None counts as a miss."""
         with self._opening:
-            for has_caches in (True, False):
-                for plan in self._open_new(has_caches):
+            for kind in (STATES, "", GENERIC):
+                for plan in self._open_new(kind):
                     return plan
         count_lookup("plans", False)
         return None
 
-    def find(self, feeds: Feeds, is_imported: bool) -> tuple[StoredPlan, Sizes] | None:
+    def find(self, feeds: Feeds, is_imported: bool, waits: bool = False) -> tuple[StoredPlan, Sizes] | None:
         """(plan, sizes) of runs on such `feeds`: arrays, and GrowableTensors for caches; None if no plan can run now.
 
-        Of several the plan made for the nearest sizes. is_imported: the model is imported, which serves other types of
-        arrays than those found before.
+        Of several the plan made for the nearest sizes, of generic programs if those of no other are complete. A found
+        plan comes first in later calls. is_imported: the model is imported, which serves other types of arrays than
+        those found before. waits: the caller waits for optimized programs.
         """
         key = types_key(feeds)
         with self._lock:
@@ -150,7 +156,7 @@ class PlanStore(PlanFiles):
         if found is not None or (is_imported and key is not None) or not fits(feeds):
             return found
         with self._opening, background_planning():
-            found = self._find(feeds, not is_imported)
+            found = self._find(feeds, not is_imported, waits)
             if found is not None and key is not None:
                 with self._lock:
                     self._found[key] = found
@@ -158,24 +164,37 @@ class PlanStore(PlanFiles):
                         self._found.popitem(last=False)
         return found
 
-    def _find(self, feeds: Feeds, looks: bool) -> tuple[StoredPlan, Sizes] | None:
+    def _find(self, feeds: Feeds, looks: bool, waits: bool) -> tuple[StoredPlan, Sizes] | None:
         """looks: in the cache folder too, if no open plan that was made for near sizes is ready."""
+        pairs: list[tuple[StoredPlan, Sizes]] = []
         for is_last in (False, True) if looks else (True,):
             if looks and is_last:
-                for _ in self._open_new(has_caches(feeds)):
+                for _ in self._open_new(kind_of(feeds)):
                     pass
             pairs = self._serving(feeds)
             if is_last or any(distance(plan.made_for, sizes) < FAR for plan, sizes in pairs):
                 for pair in pairs:
-                    if self._is_ready(*pair):
+                    if self._is_ready(*pair, waits):
+                        self.end_pending(feeds)
                         return pair
-        if looks:
+        found = self._find_generic(feeds, pairs[0]) if looks and pairs and not has_caches(feeds) else None
+        if looks and found is None:
             count_lookup("plans", False)
+        return found
+
+    def _find_generic(self, feeds: Feeds, instead_of: tuple[StoredPlan, Sizes]) -> tuple[StoredPlan, Sizes] | None:
+        """The plan of generic programs that serves `feeds` until the programs of another plan are complete."""
+        for _ in self._open_new(GENERIC):
+            pass
+        for plan, sizes in self._serving(feeds, "generic"):
+            if not self.compiler.rt.programs.missing(specs(plan.variant.stored)) and self._is_ready(plan, sizes):
+                plan.replacement = instead_of
+                return plan, sizes
         return None
 
-    def _open_new(self, has_caches: bool) -> Iterator[StoredPlan]:
-        """The plans of the cache folder that were not seen yet, opened one by one, the newest first."""
-        for path in self.newest_first(has_caches):
+    def _open_new(self, kind: str) -> Iterator[StoredPlan]:
+        """The plans of a kind in the cache folder that were not seen yet, opened one by one, the newest first."""
+        for path in self.newest_first(kind):
             if path in self._seen:
                 continue
             self._seen.add(path)
@@ -190,9 +209,10 @@ class PlanStore(PlanFiles):
                 self._plans.append(plan)
             yield plan
 
-    def _serving(self, feeds: Feeds) -> list[tuple[StoredPlan, Sizes]]:
+    def _serving(self, feeds: Feeds, tier: str = "optimized") -> list[tuple[StoredPlan, Sizes]]:
         """Open plans that serve `feeds`, with the sizes; those made for near sizes first."""
-        pairs = [(plan, sizes) for plan in [*self._plans] if (sizes := plan.sizes_of(feeds)) is not None]
+        plans = [plan for plan in [*self._plans] if plan.tier == tier]
+        pairs = [(plan, sizes) for plan in plans if (sizes := plan.sizes_of(feeds)) is not None]
         pairs.sort(key=lambda pair: distance(pair[0].made_for, pair[1]))
         return [pair for pair in pairs if self._holds(*pair)]
 
@@ -205,11 +225,12 @@ class PlanStore(PlanFiles):
             _drop(Path(plan.path), e)
             return False
 
-    def _is_ready(self, plan: StoredPlan, sizes: Sizes) -> bool:
-        """Whether a plan can run at once: it is compiled, or current with the tuning database and readable.
+    def _is_ready(self, plan: StoredPlan, sizes: Sizes, waits: bool = False) -> bool:
+        """Whether a plan can run now: it is compiled, or current with the tuning database and readable.
 
         A program that was planned before some tuning serves the sizes that it was made for alone. For runs on arrays
-        no program may be missing, because importing the model for generic programs is faster than building it.
+        a few missing programs are built first, because an earlier process ended before they were built. With more of
+        them, or if the model did not run by generic programs, those are faster. waits: all may be missing.
         """
         is_compiled = plan.executables.find(plan.variant, sizes) is not None
         if is_compiled and plan.record is not None:
@@ -227,7 +248,9 @@ class PlanStore(PlanFiles):
             return False
         if not _is_current(program, compiler.rt.info):
             return False  # tuning has chosen other settings since
-        if plan.record is None and compiler.background is not None and compiler.rt.programs.missing(specs(program)):
+        is_waited_for = waits or plan.record is not None or compiler.background is None
+        is_missing = not is_waited_for and compiler.rt.programs.missing(specs(program))
+        if is_missing and not (self.has_pending and compiler.build_first(specs(program))):
             return False
         count_lookup("plans", True)
         with suppress(OSError):  # a read-only cache is used too
@@ -236,18 +259,9 @@ class PlanStore(PlanFiles):
 
     # Storing and deleting plans
 
-    def storing(self, imported: ImportedModel, feeds: Feeds) -> Store | None:
-        """A function that stores the plan of a run on `feeds`; None if no plan may be stored."""
-        if not (self._slots[False] and fits(feeds)):
-            return None
-        types = types_alone(feeds)
-
-        def store(segment: Segment, program: Program | Template, notes: tuple[str, ...]) -> None:
-            if self._take_slot(False, isinstance(program, Template)):
-                with suppress(BundleError):  # for example, an output is an input
-                    self.store_whole(imported, types, segment, program, imported.complete(program, segment), notes)
-
-        return store
+    def keeper(self, imported: ImportedModel, segment: Segment, feeds: Feeds) -> PlanKeeper | None:
+        """A keeper of the plans of a run on `feeds`, whose whole model is `segment`; None if none may be stored."""
+        return PlanKeeper(self, imported, segment, types_alone(feeds)) if self._slots[False] and fits(feeds) else None
 
     def store_whole(
         self,
@@ -257,11 +271,12 @@ class PlanStore(PlanFiles):
         program: Program | Template,
         whole: Program | Template,
         notes: Sequence[str],
+        tier: str = "optimized",
     ) -> None:
         """Store `whole`, `program` of `segment` with ports that are the model's own, for inputs of `types`."""
         with suppress(BundleError):
             needs = imported.needs(whole, segment, {name: array.shape for name, array in types.items()})
-            self._store(imported, types, program, whole, needs, notes)
+            self._store(imported, types, program, whole, needs, notes, tier=tier)
 
     def store_for_caches(
         self,
@@ -274,7 +289,7 @@ class PlanStore(PlanFiles):
     ) -> None:
         """Store the plan of runs on KV caches and on such `feeds`. given: values that follow from the sizes alone."""
         may = fits(feeds) and isinstance(program, Template) and not record.has_constants
-        if not may or not self._take_slot(True):
+        if not may or not self.take_slot(True):
             return
         assert isinstance(program, Template)
         content = replace(program, program=replace(program.program), given=given)
@@ -285,7 +300,7 @@ class PlanStore(PlanFiles):
             needs = DispatchKey.of(at_hand, shapes, {n: spec.numbers for n, spec in record.tensors.items()})
             self._store(imported, feeds, program, content, needs, notes, record)
 
-    def _take_slot(self, has_caches: bool, is_template: bool = True) -> bool:
+    def take_slot(self, has_caches: bool, is_template: bool = True) -> bool:
         """Count a plan to store; False if this session has stored enough."""
         with self._lock:
             left = self._slots[has_caches]
@@ -301,14 +316,15 @@ class PlanStore(PlanFiles):
         needs: DispatchKey,
         notes: Sequence[str],
         record: KVCacheSpec | None = None,
+        tier: str = "optimized",
     ) -> None:
         """Store `content`, which is `program` or a copy of it with everything that its runs need."""
-        about = {**describe_model(imported), "notes": list(notes)}
+        about = {**describe_model(imported), "notes": list(notes), _TIER: tier}
         if record is not None:
             about[_RECORD] = record.to_json()
         variant = Variant(self.compiler.rt.info, content, needs=needs)
-        self._seen.add(self.path_for(types))
-        self.store(types, Bundle([variant], about))
+        self._seen.add(self.path_for(types, tier))
+        self.store(types, Bundle([variant], about), tier)
         own, stored = programs_of(program)[0], variant.stored
         own.weight_keys.update((n, key) for n, key in stored.weight_keys.items() if n in own.weights)
         if stored is not own:
@@ -324,7 +340,7 @@ class PlanStore(PlanFiles):
         if fits(feeds):
             discard(self.path_for(feeds))
             with self._opening:
-                for _ in self._open_new(has_caches(feeds)):
+                for _ in self._open_new(kind_of(feeds)):
                     pass
                 for plan, _ in self._serving(feeds):
                     self.discard(plan)
