@@ -10,10 +10,10 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from .errors import InputError
+from .lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 from ..ir.device.device_info import DeviceInfo
+from ..lazy_dataclass import dataclass
 
 _FOLDER = Path(__file__).parent
 _ORIGIN = ("measured", "shown_by")

@@ -12,12 +12,12 @@ kernels/codegen/expression_code.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..ir import Array, DType
+from ..lazy_dataclass import dataclass
 from .function_table import FUNCTIONS, Result, find_function
 
 Evaluator = Callable[[Sequence[Array], tuple[int, ...]], Array]

@@ -7,11 +7,11 @@ builder edit a Graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import CheckError
+from ..lazy_dataclass import dataclass
 from .constants.lazy_array import Array, LazyArray
 from .constants.quantized_constant import QuantizedConstant
 from .dtype import DType

@@ -7,9 +7,10 @@ value keeps its dtype and shape.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..errors import CheckError
+from ..lazy_dataclass import dataclass
 from .graph import Graph, Node, Value
 
 

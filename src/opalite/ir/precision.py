@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
 from ..errors import InputError
+from ..lazy_dataclass import dataclass
 from .dtype import DType
 
 HALF_MAX = 65504.0

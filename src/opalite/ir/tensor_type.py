@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
+from ..lazy_dataclass import dataclass
 from .dtype import DType
 from .place import OPENCL, Layout, Place
 from .symbols import hint_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from ..ir.dtype import DType
 from ..ir.graph import Value
 from ..ir.symbols import is_symbolic
+from ..lazy_dataclass import dataclass
 
 Grid = tuple[int, ...]
 Defines = dict[str, Any]

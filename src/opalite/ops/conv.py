@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.constants.lazy_array import LazyArray, read_slices
 from ..ir.graph import Value
 from ..ir.tensor_type import Shape, TensorType
+from ..lazy_dataclass import dataclass
 from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, moved_bytes, need, present, tensor
 
 

@@ -5,13 +5,13 @@ Plain data, as a Program is. Steps refer to values by name; names in a loop body
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..ir.constants.lazy_array import LazyArray
 from ..ir.dtype import DType
+from ..lazy_dataclass import dataclass
 from .program import Program
 
 

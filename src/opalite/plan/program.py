@@ -7,7 +7,7 @@ dynamic-separate storage) or images; host slots are arrays. Steps run in order a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from ..ir.constants.lazy_array import LazyArray
 from ..ir.dtype import DType
+from ..lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from ..ops.operator import Op

@@ -8,11 +8,12 @@ device.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ... import knobs
 from ...errors import InputError
 from ...ir.device.device_info import DeviceInfo
+from ...lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

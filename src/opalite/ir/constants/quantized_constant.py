@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ...lazy_dataclass import dataclass
 from .lazy_array import Array, LazyArray, page_empty, read_part, read_slices
 
 SMALLEST = 1 << 14

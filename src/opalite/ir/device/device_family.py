@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from ...lazy_dataclass import dataclass
 
 TIMER_OUTLIERS = "timer_outliers"  # profiling events now and then report absurd times (Adreno 3xx)
 FEW_EVENTS = "few_events"  # many outstanding events slow the driver: wait for every eighth (Mali)

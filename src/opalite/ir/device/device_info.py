@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ...lazy_dataclass import dataclass
 from .device_family import (
     ADDRESSES,
     BLOCK_LOADS,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from ...lazy_dataclass import dataclass
 
 Monomial = tuple[int, ...]  # numbers of atoms, sorted; () for the constant
 Poly = tuple[tuple[Monomial, int], ...]  # sorted, without zeros

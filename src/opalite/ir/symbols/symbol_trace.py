@@ -6,10 +6,10 @@ import math
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...lazy_dataclass import dataclass
 from .compile_expressions import compile_numbers
 from .expression_limits import LONGEST, MOST_BITS, MOST_FACTORS, is_too_long, symbols_in
 from .maybe_symbolic import FUNCTIONS

@@ -7,13 +7,13 @@ Program again (reemit_program.py). Small constants are recorded by contents; wei
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...ir.constants.lazy_array import Array, LazyArray
 from ...ir.graph import Node, Value
 from ...ir.symbols import Guard, Trace, is_symbolic_int, read_expression
 from ...ir.tensor_type import TensorType
+from ...lazy_dataclass import dataclass
 from ..program import Port, Program
 from ..template.program_template import Template
 from ..template.shape_tensors import ShapeTensors

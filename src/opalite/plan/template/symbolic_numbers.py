@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
+
+from ...lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from ...plan.bundle.bundle import Variant
 from ...plan.program import Program
 from ...plan.template.program_template import Template
 from ..execute.run_trace import RunTrace
-from .background.background_compile import Task
-from .background.graph_compiler import Compiler, specs
+from .background.background_compile import CompileJob, Task
+from .background.graph_compiler import Compiler
+from .background.plan_graph import specs
 from .background.respecialize import Respecializer
 from .background.respecialize_policy import Sizes
 from .bundle_model import BundleModel
@@ -53,7 +54,7 @@ class OnnxModel:
         self._opening = threading.RLock()
         self._runs: SegmentRuns | None = None
         if self.store is not None and self.store.has_pending:
-            compiler.prestart_for_pending()
+            compiler.prestart_workers(is_pending=True)
         about = (None if self.store is None else self.store.newest()) or self.imported().imported
         self.inputs, self.outputs, self.overridable = about.inputs, about.outputs, about.overridable
         self.opset, self.meta = about.opset, about.meta
@@ -152,7 +153,8 @@ class OnnxModel:
             store.end_pending(types)
             return made
 
-        compiled.job = self.compiler.replacing(make, specs(better.variant.stored))
+        missing = partial(self.compiler.rt.programs.missing, specs(better.variant.stored))
+        compiled.job = CompileJob(lambda: Task(missing(), lambda before_weights: make()))
         compiled.job.set_target(plan.executables, plan.variant, compiled)
         self.compiler.submit([compiled.job])
 

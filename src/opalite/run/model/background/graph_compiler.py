@@ -33,9 +33,11 @@ from .plan_graph import (
     OnBuilt,
     compute_largest,
     constant_bytes,
+    exclude_failed,
     plan_for_sizes,
     plan_generic,
     plan_or_none,
+    specs,
     stage_weights,
 )
 from .respecialize_policy import Sizes
@@ -59,9 +61,7 @@ MIN_NODES_PLANNED_LATER = 16
 
 BUILT_FIRST = 8
 """Programs for each worker that a caller waits for because earlier processes left them unbuilt: about two seconds.
-
-A worker takes as long to start as a short process lives: without a wait a row of them would run by generic programs for
-ever.
+Without a wait, short processes never get there: a worker takes as long to start as they live.
 """
 
 STEPS_A_PROGRAM = 4
@@ -127,13 +127,11 @@ class Compiler:
         session's. If a kernel's program does not compile, another kernel replaces it, if there is one. keeper: stores
         the plans, in place of `on_built`.
 
-        soon: with generic programs if the optimized ones are not built yet, in float32, if fewer of them are missing
-        than of the optimized ones. `Compiled.job` then compiles the optimized ones, once it is submitted to
-        `background`. The optimized plan is also made by that job for large graphs with small weights. Graphs with large
-        weights are planned first, because planning reads the weights and the generic executable should not be in memory
-        at that time. If no fewer generic programs are missing, the caller waits for the optimized ones, and the generic
-        ones are built in the background. If an earlier process used generic programs for the graph, some of the missing
-        optimized ones are built first (BUILT_FIRST).
+        soon: with generic programs, in float32, if fewer of them are missing than of the optimized ones; else the
+        caller waits for these, and the generic ones are built in the background. `Compiled.job` then compiles the
+        optimized ones, once it is submitted to `background`; it also makes their plan for large graphs with small
+        weights. Planning reads the weights, and the generic executable of large ones should not be in memory then. If
+        an earlier process used generic programs for the graph, missing optimized ones are built first (BUILT_FIRST).
         """
         on_built = on_built if keeper is None else keeper.keep
         recurs = keeper is not None and keeper.recurs
@@ -187,26 +185,14 @@ class Compiler:
             programs.get_all(missing[: BUILT_FIRST * worker_count()], counts=self.counters.programs)
         return not programs.missing(missing)
 
-    def replacing(self, make: Callable[[], Compiled], wanted: Sequence[Spec]) -> CompileJob:
-        """A job that builds the programs `wanted` and makes an executable of them, in place of a generic one."""
-
-        def begin() -> Task:
-            return Task(self.rt.programs.missing(wanted), lambda before_weights: make())
-
-        return CompileJob(begin)
-
     def _may_use_generic(self, policy: Policy = None) -> bool:
         """Whether first runs may use generic programs, which compute in float32."""
         return self.background is not None and (policy or self.policy).precision in (Precision.FP32, Precision.WIDE)
 
-    def prestart_workers(self) -> None:
-        """Start compilers if nothing is cached. To be called before a model is opened."""
-        self.rt.programs.prestart_workers(1 if self._may_use_generic() else None)
-
-    def prestart_for_pending(self) -> None:
-        """Start compilers for programs that an earlier process left unbuilt. To be called before a plan is opened."""
-        if self._may_use_generic():
-            self.rt.programs.prestart_workers(even_if_filled=True)
+    def prestart_workers(self, is_pending: bool = False) -> None:
+        """Start compilers if nothing is cached, or if programs are pending. To be called before a model is opened."""
+        count = 1 if self._may_use_generic() and not is_pending else None
+        self.rt.programs.prestart_workers(count, even_if_filled=is_pending)
 
     def prestart_for_generic(self) -> None:
         """Start a compiler if generic programs may be missing. To be called before a graph is imported."""
@@ -232,10 +218,7 @@ class Compiler:
     def _begin_in_background(
         self, graph: Graph, sizes: Sizes, keeper: PlanKeeper | None, planned: Planned | None, policy: Policy
     ) -> Task:
-        """The missing programs of the graph's optimized plan, and a function that makes its Executable.
-
-        planned: the plan, if known.
-        """
+        """The missing programs of the optimized plan (`planned` if known), and a function that makes its Executable."""
         assert self.background is not None
         trace = RunTrace()
         plan = self._planner(graph, sizes, trace, AS_OPENED, policy)
@@ -340,7 +323,7 @@ class Compiler:
                 )
                 break
             except BuildError as e:
-                note = self._leave_out(program, e) if left else ""
+                note = exclude_failed(self.rt, program, e) if left else ""
                 if not note:
                     raise
                 notes = (*notes, note)
@@ -350,19 +333,6 @@ class Compiler:
         if template is not None:
             template.program.weights = {}  # the device holds them now
         return Compiled(executable, all_notes, may_overflow=program.stores_halves, sizes=sizes, template=template)
-
-    def _leave_out(self, program: Program, error: BuildError) -> str:
-        """Exclude the kernels whose program failed from the device. Returns a sentence on them, '' for none."""
-        launches = [s for s in program.steps if isinstance(s, LaunchStep)]
-        sources = program.sources
-        failed = {s.kernel for s in launches if (sources[s.source].text, sources[s.source].options) == error.program}
-        names = sorted(failed - {""})
-        if not names:
-            return ""
-        self.rt.exclude_kernels(names)
-        note = f"{', '.join(names)} left out: the program does not compile on {self.rt.info.name}"
-        _log.warning("%s. %s", note, error)
-        return note
 
     def plan_options(self, policy: Policy = None, level: str = "none", tier: Tier = "optimized") -> PlanOptions:
         """The planner's options. policy: None for the session's. level: of tuning."""
@@ -428,8 +398,3 @@ class Compiler:
             planned.set_tuning(record(self.rt.info, key, prepared.graph.nodes, stamp))
             trace.import_s += time.perf_counter() - started
         return planned
-
-
-def specs(program: Program) -> list[Spec]:
-    """The programs of a plan, as they are built."""
-    return [s.parts for s in program.sources]

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, TypeAlias
 from ....cl.memory.shared_weights import SharedWeight
 from ....cl.programs.background_throttle import background_planning
 from ....cl.programs.build_parallelism import parallel_map
+from ....cl.programs.program_cache import Spec
 from ....cl.runtime import Runtime
-from ....errors import OpaliteError
+from ....errors import BuildError, OpaliteError
 from ....ir.constants.lazy_array import LazyArray, largest
 from ....ir.device.device_info import DeviceInfo
 from ....ir.dtype import DType
 from ....ir.graph import Graph
 from ....ir.precision import Precision, PrecisionPolicy
-from ....plan.program import Program
+from ....plan.program import LaunchStep, Program
 from .respecialize_policy import Sizes
 
 if TYPE_CHECKING:
@@ -110,3 +111,22 @@ def stage_weights(
             on_built(planned.template or program, notes)
 
     return stage
+
+
+def specs(program: Program) -> list[Spec]:
+    """The programs of a plan, as they are built."""
+    return [s.parts for s in program.sources]
+
+
+def exclude_failed(rt: Runtime, program: Program, error: BuildError) -> str:
+    """Exclude the kernels whose program failed from the device. Returns a sentence on them, '' for none."""
+    launches = [s for s in program.steps if isinstance(s, LaunchStep)]
+    sources = program.sources
+    failed = {s.kernel for s in launches if (sources[s.source].text, sources[s.source].options) == error.program}
+    names = sorted(failed - {""})
+    if not names:
+        return ""
+    rt.exclude_kernels(names)
+    note = f"{', '.join(names)} left out: the program does not compile on {rt.info.name}"
+    _log.warning("%s. %s", note, error)
+    return note

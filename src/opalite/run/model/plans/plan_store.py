@@ -30,7 +30,8 @@ from ....plan.template.program_template import Template
 from ....plan.template.shape_tensors import ShapeTensors
 from ....plan.weights.weight_files import WeightFiles
 from ....tune.database_files import tuning_stamp
-from ..background.graph_compiler import Compiler, specs
+from ..background.graph_compiler import Compiler
+from ..background.plan_graph import specs
 from ..background.respecialize_policy import FAR, Sizes, distance
 from ..bundle_model import BundleModel
 from ..executable_cache import ExecutableCache
