@@ -15,8 +15,9 @@ With `--tight`, Opalite runs each model without pause for `--seconds` with an em
 and strategy was first used, and after how many seconds the median of each quarter second stays within a tenth of that
 of the last two seconds.
 
-With `--scripts`, `--processes` of each model run in sequence with an initially empty cache folder. Each ends with its
-first result. Output: seconds to the result, to the end of the process, processor time, tier.
+With `--scripts`, `--processes` of each model run in sequence with an initially empty cache folder, alternating with
+processes of onnxruntime. Each ends with its first result. Output: seconds to the result, to the end of the process,
+processor time, the ratio of the ends, tier.
 """
 
 from __future__ import annotations
@@ -157,22 +158,29 @@ def measure_tight(models: Sequence[Path], seconds: float, rounds: int) -> str:
     return "\n".join(lines)
 
 
-def measure_scripts(model: Path, processes: int, rounds: int) -> str:
-    """A line for each process of a row, medians over the rounds."""
-    lines = [f"{model.stem}:", "", "| process | first result, s | ended, s | processor, s | tier |", "| --- " * 5 + "|"]
-    times = np.zeros((processes, rounds, 3))
+def measure_scripts(model: Path, processes: int, rounds: int, threads: int) -> str:
+    """A line for each process of a row, alternating with processes of onnxruntime; medians over the rounds."""
+    peer = _ONNXRUNTIME.replace("THREADS", str(threads))
+    shown = ["process", "first result, s", "ended, s", "processor, s", "onnxruntime: ended, s", "processor, s", "ratio"]
+    lines = [f"{model.stem}:", "", f"| {' | '.join([*shown, 'tier'])} |", "| --- " * 8 + "|"]
+    times = np.zeros((processes, rounds, 5))
     tiers: list[set[str]] = [set() for _ in range(processes)]
     for turn in range(rounds):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
             for number in range(processes):
                 begun, used = time.time(), _children_s()
                 told = measure(_SCRIPT, model, False, Path(cache))
-                times[number, turn] = told["first"], time.time() - begun, _children_s() - used
+                own = told["first"], time.time() - begun, _children_s() - used
+                begun, used = time.time(), _children_s()
+                measure(peer, model, False, None)
+                times[number, turn] = *own, time.time() - begun, _children_s() - used
                 tiers[number].add(told["tier"])
     medians = np.median(times, axis=1)
+    ratios = np.median(times[:, :, 1] / times[:, :, 3], axis=1)
     for number, row in enumerate(medians):
-        lines.append(f"| {number + 1} | {' | '.join(f'{s:.2f}' for s in row)} | {', '.join(sorted(tiers[number]))} |")
-    return "\n".join([*lines, f"| all | {' | '.join(f'{s:.2f}' for s in medians.sum(0))} | |", ""])
+        figures = " | ".join(f"{s:.2f}" for s in (*row, ratios[number]))
+        lines.append(f"| {number + 1} | {figures} | {', '.join(sorted(tiers[number]))} |")
+    return "\n".join([*lines, f"| all | {' | '.join(f'{s:.2f}' for s in medians.sum(0))} | | |", ""])
 
 
 def _children_s() -> float:
@@ -229,7 +237,7 @@ def main() -> None:
         return
     if args.scripts:
         for name in args.scripts:
-            print(measure_scripts(args.models / f"{name}.onnx", args.processes, args.repeats))
+            print(measure_scripts(args.models / f"{name}.onnx", args.processes, args.repeats, args.threads))
         return
     results: list[Result] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # a process that ends may still write there

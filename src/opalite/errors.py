@@ -49,8 +49,8 @@ from .status import (
 MAX_WORD, MAX_LIST, MAX_LINE = 260, 28, 2000
 """Limits of messages: characters of a word, items of a list, characters of a line."""
 
-_WORD = re.compile(rf"(\S{{{MAX_WORD // 2}}})\S{{{MAX_WORD // 2},}}(\S{{{MAX_WORD // 6}}})")
-_LIST = re.compile(rf"((?:[^,\s]+, ?){{12}})(?:[^,\s]+, ?){{{MAX_LIST - 16},}}((?:[^,\s]+, ?){{3}})")
+_WORD = rf"(\S{{{MAX_WORD // 2}}})\S{{{MAX_WORD // 2},}}(\S{{{MAX_WORD // 6}}})"
+_LIST = rf"((?:[^,\s]+, ?){{12}})(?:[^,\s]+, ?){{{MAX_LIST - 16},}}((?:[^,\s]+, ?){{3}})"
 
 
 def shorten(text: str) -> str:
@@ -60,7 +60,7 @@ def shorten(text: str) -> str:
 
 def _shorten_line(line: str) -> str:
     line = _cut(line, 20 * MAX_LINE)  # bounds the patterns' time
-    return _cut(_LIST.sub(r"\1…, \2", _WORD.sub(r"\1…\2", line)), MAX_LINE)
+    return _cut(re.sub(_LIST, r"\1…, \2", re.sub(_WORD, r"\1…\2", line)), MAX_LINE)
 
 
 def _cut(line: str, limit: int) -> str:

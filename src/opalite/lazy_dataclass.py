@@ -26,7 +26,7 @@ else:
         names = ["__init__", "__repr__", *(["__eq__"] if eq else ()), *(["__hash__"] if eq and frozen else ())]
         names = [name for name in names if name not in own]
         for name in names:
-            setattr(cls, name, _on_use(cls, name, names, eq, frozen))
+            setattr(cls, name, _on_use(cls, name, frozen))
         if eq and not frozen and "__hash__" not in own:
             cls.__hash__ = None
         if frozen:
@@ -34,26 +34,27 @@ else:
         return cls
 
 
-def _on_use(cls: type, name: str, names: list[str], eq: bool, frozen: bool) -> Callable[..., Any]:
-    """A method that generates the methods `names` of `cls` and calls the one called `name`."""
+def _on_use(cls: type, name: str, frozen: bool) -> Callable[..., Any]:
+    """A method that replaces itself by the generated one called `name`, and calls that. Threads may repeat it."""
 
     def method(self: Any, *args: Any, **options: Any) -> Any:
-        _generate(cls, names, eq, frozen)
-        return getattr(cls, name)(self, *args, **options)
+        generated = _generate(cls, name, frozen)
+        setattr(cls, name, generated)
+        return generated(self, *args, **options)
 
     return method
 
 
-def _generate(cls: Any, names: list[str], eq: bool, frozen: bool) -> None:
-    """Replace the methods `names` of `cls` by those of a dataclass with the same fields. Threads may repeat it."""
+def _generate(cls: Any, name: str, frozen: bool) -> Any:
+    """The method `name` of a dataclass with the fields of `cls`."""
     options = ("default", "default_factory", "init", "repr", "hash", "compare", "metadata", "kw_only")
     fields = {f.name: dataclasses.field(**{o: getattr(f, o) for o in options}) for f in dataclasses.fields(cls)}
-    content: dict[str, Any] = {"__annotations__": dict.fromkeys(fields, "Any"), "__doc__": "", **fields}
+    content: dict[str, Any] = {"__annotations__": dict.fromkeys(fields, object), "__doc__": name, **fields}
     if hasattr(cls, "__post_init__"):
         content["__post_init__"] = None
-    made: Any = dataclasses.dataclass(eq=eq, frozen=frozen, match_args=False)(type(cls.__name__, (), content))
-    for name in names:
-        setattr(cls, name, getattr(made, name))
+    of = {"init": name == "__init__", "repr": name == "__repr__", "eq": name in ("__eq__", "__hash__")}
+    made: Any = dataclasses.dataclass(**of, frozen=frozen, match_args=False)(type(cls.__name__, (), content))
+    return getattr(made, name)
 
 
 def _refuse_set(self: Any, name: str, value: Any) -> None:

@@ -30,13 +30,13 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
 from .. import knobs
+from ..lazy_dataclass import dataclass
 from .file_locks import remove_unused
 from .temporary_folders import user_folder, write_fault
 

@@ -10,9 +10,9 @@ import atexit
 import os
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from ..lazy_dataclass import dataclass
 from .cache_folder import usable_folder
 
 CACHES = ("programs", "plans", "tuning", "weights")

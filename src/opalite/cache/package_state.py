@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from importlib.metadata import PackageNotFoundError, distribution
 
 from .. import knobs
 from .cache_keys import digest
@@ -18,20 +18,27 @@ def package_state() -> str:
 
     Times of files count in whole seconds, because layers of a container image keep no more.
     """
-    root = Path(knobs.__file__).parent
     parts = [f"{name} {_version(name)}" for name in ("opalite", "onnx", "numpy")]
-    for folder, names, files in os.walk(root):
-        names[:] = sorted(n for n in names if n != "__pycache__")
-        for name in sorted(files):
-            path = os.path.join(folder, name)
-            with suppress(OSError):
-                found = os.stat(path)
-                parts.append(f"{os.path.relpath(path, root)} {int(found.st_mtime)} {found.st_size}")
+    parts += _stamps(os.path.dirname(knobs.__file__), "")
     return digest(*parts)
 
 
+def _stamps(folder: str, inside: str) -> Iterator[str]:
+    """Name, time and size of each file in `folder` and below. A part of each start: paths are joined as text."""
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        if not entry.is_dir():
+            with suppress(OSError):
+                stat = entry.stat()
+                yield f"{inside}{entry.name} {int(stat.st_mtime)} {stat.st_size}"
+        elif entry.name != "__pycache__":
+            yield from _stamps(entry.path, f"{inside}{entry.name}/")
+
+
 def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+    """The version of an installed package, '' without one. Its metadata are not parsed: that takes a millisecond."""
+    with suppress(PackageNotFoundError):
+        text = distribution(package).read_text("METADATA") or ""
+        return next((line for line in text.splitlines() if line.startswith("Version:")), "")
+    return ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
+
+from ..lazy_dataclass import dataclass
 
 
 @dataclass

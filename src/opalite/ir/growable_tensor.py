@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from ..lazy_dataclass import dataclass
 
 FEW = 16
 """Most positions that the single-token append kernels add at once."""

@@ -6,7 +6,7 @@ A process that has the program in its plan cache can continue a sequence without
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from ..ir.growable_tensor import GrowableTensor
 from ..ir.symbols import Numbers, compile_numbers
+from ..lazy_dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -19,11 +19,11 @@ from .program import LaunchStep, LocalArg, ScalarArg, SlotArg, SourceSpec, StepA
 
 # A kernel ends at the first line that is a single closing brace.
 _HEAD = r"^(?:__attribute__\(\(reqd_work_group_size[^\n]*\n)?kernel [^\n]*?\bvoid "
-_KERNEL = re.compile(_HEAD + r"(\w+)\(.*?^}$", re.MULTILINE | re.DOTALL)
-_COMMENT = re.compile(r"//[^\n]*")
-_IMAGE = re.compile(r"\b(image2d_t|sampler_t)\b")
-_MEETING = re.compile(r"\bbarrier\b")
-_ALONE = re.compile(r"-D(WG|LY|GROUP)=1\b")  # one work-item along the axis whose items share a result: no barrier
+_KERNEL = r"(?ms)" + _HEAD + r"(\w+)\(.*?^}$"
+_COMMENT = r"//[^\n]*"
+_IMAGE = r"\b(image2d_t|sampler_t)\b"
+_MEETING = r"\bbarrier\b"
+_ALONE = r"-D(WG|LY|GROUP)=1\b"  # one work-item along the axis whose items share a result: no barrier
 _READ = {
     "int32": "(int)a[{}]",
     "uint32": "(uint)a[{}]",
@@ -97,10 +97,10 @@ def step_refusal(source: SourceSpec, step: LaunchStep) -> str | None:
     found = _only(source.text, step.entry)
     if found is None:
         return f"kernel {step.entry} is not written as one block"
-    found = _COMMENT.sub("", found)
-    if _IMAGE.search(found):
+    found = re.sub(_COMMENT, "", found)
+    if re.search(_IMAGE, found):
         return "it reads or writes images"
-    if not is_single(step) and _MEETING.search(found) and not _ALONE.search(source.options):
+    if not is_single(step) and re.search(_MEETING, found) and not re.search(_ALONE, source.options):
         return "its work-items have barriers"
     return None
 
@@ -196,8 +196,8 @@ def _serving_text() -> str:
 
 def _only(text: str, entry: str) -> str | None:
     """`text` without the kernels other than `entry`; None if `entry` is not found."""
-    names = {m[1] for m in _KERNEL.finditer(text)}
-    return _KERNEL.sub(lambda m: m[0] if m[1] == entry else "", text) if entry in names else None
+    names = {m[1] for m in re.finditer(_KERNEL, text)}
+    return re.sub(_KERNEL, lambda m: m[0] if m[1] == entry else "", text) if entry in names else None
 
 
 def _read(a: StepArg, i: int) -> str:

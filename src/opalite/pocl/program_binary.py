@@ -16,9 +16,9 @@ _FORMATS = (8,)  # supported versions
 _HEADER = struct.Struct("<8sQIIQ41s")  # magic, device, format, kernels, flags, name of the folder
 _KERNEL = struct.Struct("<QQ")  # bytes of a kernel's record, and of the files at its end
 _COUNT = struct.Struct("<I")
-_NAME = re.compile(r"[A-P]{2}/[A-P]{37}|_UNCACHED_\w{6}")
+_NAME = r"[A-P]{2}/[A-P]{37}|_UNCACHED_\w{6}"
 _BITCODE = "program.bc"
-_ANY_SIZE = re.compile(r"[^/]+/0-0-0/[^/]+\.so")  # machine code for every work-group size
+_ANY_SIZE = r"[^/]+/0-0-0/[^/]+\.so"  # machine code for every work-group size
 _NO_BITCODE = (b"/program.none", b"\0")  # path and contents of the file in place of bitcode; PoCL needs one
 
 
@@ -35,7 +35,7 @@ def without_bitcode(binary: bytes) -> bytes:
         return binary
     _, files, end = found
     kernels = _HEADER.unpack_from(binary)[3]
-    if next(iter(files)) != _BITCODE or sum(map(bool, map(_ANY_SIZE.fullmatch, files))) < kernels:
+    if next(iter(files)) != _BITCODE or sum(bool(re.fullmatch(_ANY_SIZE, name)) for name in files) < kernels:
         return binary
     first = b"".join(_COUNT.pack(len(text)) + text for text in _NO_BITCODE)
     return binary[: _HEADER.size] + first + binary[end:]
@@ -52,7 +52,7 @@ def _unpack(view: memoryview) -> tuple[str, dict[str, memoryview], int]:
     """Folder, files, and end of the first file. Raises ValueError and others for unknown formats."""
     magic, _, version, kernels, _, raw_name = _HEADER.unpack_from(view)
     name = raw_name.split(b"\0")[0].decode("ascii")
-    if magic != b"poclbin\0" or version not in _FORMATS or not _NAME.fullmatch(name):
+    if magic != b"poclbin\0" or version not in _FORMATS or not re.fullmatch(_NAME, name):
         raise ValueError("not a binary of a known format")
     path, contents, first = _file(view, _HEADER.size)
     files, at = {path: contents}, first

@@ -27,12 +27,12 @@ OPTION = f"-D{GUARD}=2"
 _FILES = ("opencl-c-base.h", "opencl-c.h")
 # Relative to libpocl's folder: PyPI wheel, custom prefix, multi-architecture folders of distributions.
 _FOLDERS = ("../../pocl_binary_distribution/.libs/share", "../share", "../../share")
-_WORD = re.compile(r"[A-Za-z_]\w*")
-_COMMENT = re.compile(r"/\*[\s\S]*?\*/|//(?:.*\\\n)*.*")
+_WORD = r"[A-Za-z_]\w*"
+_COMMENT = r"/\*[\s\S]*?\*/|//(?:.*\\\n)*.*"
 # Kernels build these names by token pasting.
-_CONVERSION = re.compile(r"convert_u?(?:char|short|int|long|float|double)(?:2|4|8|16)?")
-_ASSEMBLY = re.compile(r"\b__asm__\b")
-_KERNEL = re.compile(r"^(?:(?!#|//)[^\n;{}])*?\b(?:__)?kernel\b[^;{}]*?\bvoid\s+\w+\s*\([^;{}]*\)\s*\{", re.MULTILINE)
+_CONVERSION = r"convert_u?(?:char|short|int|long|float|double)(?:2|4|8|16)?"
+_ASSEMBLY = r"\b__asm__\b"
+_KERNEL = r"(?m)^(?:(?!#|//)[^\n;{}])*?\b(?:__)?kernel\b[^;{}]*?\bvoid\s+\w+\s*\([^;{}]*\)\s*\{"
 _NAME = "OPALITE_COMPILED_ONCE"
 PRELUDE = f"""#if defined(__clang_major__) && __clang_major__ <= 14
 #define {_NAME} if ((long)get_global_size(0) < 0) {{ volatile __typeof__(&&body_) at_ = &&body_; }} body_:;
@@ -52,13 +52,15 @@ class PrunedHeader:
             raise ValueError(f"no {GUARD} in {folder}")
         self._parts = _split(whole)
         self._names = {name for name, _ in self._parts}
-        self._always = {name for name in self._names if name in ("", "__attribute__") or _CONVERSION.fullmatch(name)}
+        self._always = {
+            name for name in self._names if name in ("", "__attribute__") or re.fullmatch(_CONVERSION, name)
+        }
 
     def program(self, text: str, options: str) -> tuple[str, str]:
         """(source, options) of a program with the declarations that `text` uses, and PRELUDE if kernels are marked."""
         marked = mark_kernels(text)
         prelude = PRELUDE if marked != text else ""
-        names = frozenset(self._names.intersection(_WORD.findall(prelude + marked)))
+        names = frozenset(self._names.intersection(re.findall(_WORD, prelude + marked)))
         return f"{self._select(names)}\n{prelude}\n#line 1\n{marked}", f"{OPTION} {options}"
 
     @lru_cache(maxsize=64)  # noqa: B019 - lives as long as the process
@@ -71,16 +73,16 @@ class PrunedHeader:
 
 def mark_kernels(text: str) -> str:
     """Change kernels so that PoCL compiles them once; needs PRELUDE in front. Unchanged if `text` has assembly."""
-    if _ASSEMBLY.search(_COMMENT.sub("", text)):
+    if re.search(_ASSEMBLY, re.sub(_COMMENT, "", text)):
         return text
-    return _KERNEL.sub(lambda found: f"{found[0]} {_NAME}", text)
+    return re.sub(_KERNEL, lambda found: f"{found[0]} {_NAME}", text)
 
 
 def _split(text: str) -> list[tuple[str, str]]:
     """(function name, declaration) or ("", preprocessor line), in the order of a header."""
     found: list[tuple[str, str]] = []
     pending = ""
-    for line in map(str.rstrip, _COMMENT.sub("", text).splitlines()):
+    for line in map(str.rstrip, re.sub(_COMMENT, "", text).splitlines()):
         if pending:
             line = f"{pending}\n{line}"
         elif not line or line.startswith("#include"):

@@ -16,10 +16,9 @@ from pathlib import Path
 _MIN_KIB = 64  # smallest mapping that is worth a call
 _DONT_NEED = 4  # MADV_DONTNEED, of Linux on every architecture
 # A private read-only mapping of a library, with its resident, anonymous (copied) and swapped KiB.
-_MAPPING = re.compile(
-    r"^([0-9a-f]+)-([0-9a-f]+) r-[-x]p [^/\n]*/(?:[^/\n]*/)*(?:libpocl|libLLVM|libclang)[^/\n]*\n"
-    r"(?:[A-Z]\w*:.*\n)*?Rss: +(\d+) kB\n(?:[A-Z]\w*:.*\n)*?Anonymous: +(\d+) kB\n(?:[A-Z]\w*:.*\n)*?Swap: +(\d+) kB$",
-    re.MULTILINE,
+_MAPPING = (
+    r"(?m)^([0-9a-f]+)-([0-9a-f]+) r-[-x]p [^/\n]*/(?:[^/\n]*/)*(?:libpocl|libLLVM|libclang)[^/\n]*\n"
+    r"(?:[A-Z]\w*:.*\n)*?Rss: +(\d+) kB\n(?:[A-Z]\w*:.*\n)*?Anonymous: +(\d+) kB\n(?:[A-Z]\w*:.*\n)*?Swap: +(\d+) kB$"
 )
 
 
@@ -42,5 +41,5 @@ def unchanged_mappings(smaps: str) -> list[tuple[int, int, int]]:
 
     The loader writes relocations into some mappings before it makes them read-only; these have modified pages.
     """
-    mappings = [(int(m[1], 16), int(m[2], 16), int(m[3]), int(m[4]) + int(m[5])) for m in _MAPPING.finditer(smaps)]
+    mappings = [(int(m[1], 16), int(m[2], 16), int(m[3]), int(m[4]) + int(m[5])) for m in re.finditer(_MAPPING, smaps)]
     return [(first, end, kib << 10) for first, end, kib, copied in mappings if not copied and kib >= _MIN_KIB]

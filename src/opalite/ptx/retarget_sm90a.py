@@ -15,9 +15,9 @@ from ..errors import OpaliteError
 MARK = "//hopper"
 """Start of the comments `//hopper INSTRUCTION` and `//hopper-local NAME BYTES` (size of a local variable)."""
 
-_TARGET = re.compile(r"^(\.target sm_90)\b(?!a)", re.MULTILINE)
-_INSTRUCTION = re.compile(r"//hopper (?=\S)")
-_SIZE = re.compile(r"//hopper-local (\w+) (\d+)")
+_TARGET = r"(?m)^(\.target sm_90)\b(?!a)"
+_INSTRUCTION = r"//hopper (?=\S)"
+_SIZE = r"//hopper-local (\w+) (\d+)"
 
 
 class RetargetError(OpaliteError):
@@ -31,12 +31,12 @@ def is_marked(source: str) -> bool:
 
 def retarget(text: str) -> str:
     """The PTX `text` for sm_90a, with its Hopper comments as instructions. Raises RetargetError for another target."""
-    text, count = _TARGET.subn(r"\1a", text)
+    text, count = re.subn(_TARGET, r"\1a", text)
     if count != 1:
         raise RetargetError("the program is not PTX for sm_90")
-    for name, size in set(_SIZE.findall(text)):
+    for name, size in set(re.findall(_SIZE, text)):
         declaration = rf"^(\s*\.shared \.align \d+ \.b8 (?:\w+\$_)?{name})\[\d+\];"
         text, count = re.subn(declaration, rf"\1[{size}];", text, flags=re.MULTILINE)
         if count != 1:
             raise RetargetError(f"the program declares {count} local variables {name}, not one")
-    return _INSTRUCTION.sub("", text)
+    return re.sub(_INSTRUCTION, "", text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import pyopencl as cl
 
@@ -11,6 +11,7 @@ from ...cache.cache_folder import is_writable, usable_folder
 from ...cache.temporary_folders import user_folder, write_fault
 from ...errors import NoDeviceError
 from ...ir.device.device_info import DeviceInfo
+from ...lazy_dataclass import dataclass
 from ...pocl import cpu_workarounds as pocl
 from ...pocl.core_affinity import task_ids
 from .driver_errors import code_name

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...errors import NoDeviceError
 from ...ir.device.device_info import DeviceInfo
+from ...lazy_dataclass import dataclass
 from .install_advice import device_advice
 
 # First part of an id by platform name; the first match wins.

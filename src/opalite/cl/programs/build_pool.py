@@ -16,10 +16,10 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from threading import Condition
 
 from ...errors import DeviceError
+from ...lazy_dataclass import dataclass
 from ...pocl.cpu_workarounds import make_build_folder
 from ...pocl.process_limits import BUILD_FILES, check_files
 from ...pocl.provide_linker import prepare_linker

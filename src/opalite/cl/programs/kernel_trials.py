@@ -17,13 +17,14 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from queue import Empty, SimpleQueue
 
 from ... import knobs
 from ...cache.binary_store import FORMAT, BinaryStore
 from ...cache.cache_keys import digest
 from ...ir.device.device_info import DeviceInfo
+from ...lazy_dataclass import dataclass
 from .build_parallelism import may_start_processes
 from .kernel_trial_main import BUILT, FAULT, RAN
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ...lazy_dataclass import dataclass
 from ..device.driver_errors import cl_errors
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyopencl as cl
 
 from ...errors import DeviceError
+from ...lazy_dataclass import dataclass
 from ..device.driver_errors import cl_errors, describe_code, translate
 from ..memory.device_pointers import BufferSlice
 from ..runtime_counters import Counters

@@ -20,12 +20,12 @@ MOST_BITS = 128
 _MOST_NESTED = 64
 """Deepest nesting of parentheses; Python accepts 200."""
 
-_SYMBOL = re.compile(r"\bs(\d+)\b")
+_SYMBOL = r"\bs(\d+)\b"
 
 
 def symbols_in(text: str) -> frozenset[int]:
     """The numbers of the symbols in an expression."""
-    return frozenset(map(int, _SYMBOL.findall(text)))
+    return frozenset(map(int, re.findall(_SYMBOL, text)))
 
 
 def is_too_long(text: str) -> bool:

@@ -17,12 +17,12 @@ from .symbolic_float import SymbolicFloat, call_ufunc
 _MESSAGE_FOLDERS = tuple(str(Path(__file__).parents[2] / name) + os.sep for name in ("ops", "importer"))
 """Folders in which text of sizes occurs in messages only; there str() gives the hint and records no guard."""
 
-_SHOWN = re.compile(r"<[^<>]+ = (-?\d+)>")
+_SHOWN = r"<[^<>]+ = (-?\d+)>"
 
 
 def with_plain_sizes(text: str) -> str:
     """`text` with hints in place of the `repr` of SymbolicInts."""
-    return _SHOWN.sub(r"\1", text)
+    return re.sub(_SHOWN, r"\1", text)
 
 
 def _formats_message() -> bool:

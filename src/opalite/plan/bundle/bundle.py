@@ -16,7 +16,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from ...errors import BundleError
 from ...ir.constants.lazy_array import Array, LazyArray
 from ...ir.device.device_family import ADDRESSES, PTX_MMA, PTX_WGMMA
 from ...ir.device.device_info import DeviceInfo
+from ...lazy_dataclass import dataclass
 from ..control_flow import Flow
 from ..program import Program
 from ..template.program_template import Template

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from ...lazy_dataclass import dataclass
 from ..program import Program
 
-_BYTE_DOTS = re.compile(r"-DDOTS=[12]\b")
+_BYTE_DOTS = r"-DDOTS=[12]\b"
 """Option of sources with instructions that not every CPU of a family has (quantized/dot_low_bit_int8.cl)."""
 
 
@@ -37,7 +37,7 @@ class DispatchKey:
         texels = [(w, h) for w, h, _ in program.image_pool]
         texels += [s.image for s in program.slots if s.image is not None]
         read = {i.name: i.shape for i in program.inputs}
-        dots = any(_BYTE_DOTS.search(source.options) for source in program.sources)
+        dots = any(re.search(_BYTE_DOTS, source.options) for source in program.sources)
         return cls(read if shapes is None else {**shapes, **read}, sorted(set(texels)), sizes, dots)
 
     @classmethod

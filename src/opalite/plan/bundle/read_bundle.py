@@ -6,7 +6,6 @@ import json
 import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from ...errors import BundleError, ModelFormatError
 from ...ir.constants.lazy_array import Array, LazyArray, content_key, mapped_part
 from ...ir.constants.model_file import FilePart, ModelFile
 from ...ir.device.device_info import DeviceInfo
+from ...lazy_dataclass import dataclass
 from ..program import LazyList
 from ..template.program_template import Template
 from ..weights.safetensors_file import TensorFile, TensorFileError

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
+
+from ...lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TypeAlias
 
 from ...errors import InputError
 from ...ir.dtype import DType
 from ...ir.symbols import is_symbolic
+from ...lazy_dataclass import dataclass
 from ..program import MemoryReport, Program, Slot, Storage
 from .arena_planner import STRATEGIES, Plan, Request, lower_bound, plan_memory
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...ir.symbols import compile_numbers
+from ...lazy_dataclass import dataclass
 from ..program import DownloadStep, LaunchStep, LocalArg, Program, ScalarArg, Storage
 from .program_template import SizedGrids, Template
 from .symbolic_numbers import Term, TypedTerm, filler, mapped, texts_in

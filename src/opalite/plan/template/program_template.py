@@ -14,7 +14,7 @@ same object, so that callers compare by `is`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 from ...ir.device.default_workgroups import size_grid
 from ...ir.device.device_info import DeviceInfo
 from ...ir.symbols import Guard, Numbers, compile_numbers
+from ...lazy_dataclass import dataclass
 from ..memory.arena_planner import Replacer
 from ..memory.liveness import Lifetime, arena_requests, fill_slots
 from ..program import LaunchStep, LazyList, Program, Slot

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from ...ir.constants.lazy_array import Array
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.symbols import Numbers, compile_numbers, is_symbolic
+from ...lazy_dataclass import dataclass
 from .symbolic_numbers import Term, filler, mapped
 
 if TYPE_CHECKING:

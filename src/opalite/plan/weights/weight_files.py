@@ -31,7 +31,7 @@ _SLICE = 1 << 20  # bytes read and checksummed at a time
 _ROW = 256  # words
 PART = 8 * _ROW
 _BLOCK = 128  # rows summed in both directions while in a core's cache
-_KEY = re.compile(r"[0-9a-f]{16,128}")
+_KEY = r"[0-9a-f]{16,128}"
 
 
 class WeightFiles:
@@ -93,7 +93,7 @@ class WeightFiles:
         return made
 
     def _path(self, key: str) -> Path:
-        if not _KEY.fullmatch(key):
+        if not re.fullmatch(_KEY, key):
             raise BundleError(f"{key!r} is not a content key")
         return self.folder / f"{key}{SUFFIX}"
 

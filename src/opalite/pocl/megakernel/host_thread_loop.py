@@ -15,7 +15,6 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from ...cl.memory.host_device_copies import aligned_bytes
 from ...cl.programs.background_throttle import is_contended
 from ...cl.queue.prepared_launch import PreparedLaunch
 from ...cl.runtime import Runtime
+from ...lazy_dataclass import dataclass
 from .call_from_host import HostFunction, current_core
 
 Array = np.ndarray[Any, Any]

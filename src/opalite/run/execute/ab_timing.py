@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
+
+from ...lazy_dataclass import dataclass
 
 
 def least_interleaved_seconds(

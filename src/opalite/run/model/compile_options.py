@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from ... import knobs
 from ...errors import InputError
 from ...ir.precision import PrecisionPolicy
 from ...knobs import LEVELS, MEMORIES, PRECISIONS
+from ...lazy_dataclass import dataclass
 
 
 def parse_precision(asked: Any) -> str | PrecisionPolicy:

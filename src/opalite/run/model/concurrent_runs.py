@@ -17,12 +17,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...cl.device.fork_guard import is_child
 from ...cl.programs.background_throttle import background_build, report_contention, short_switch_interval
 from ...errors import DeviceMemoryError
+from ...lazy_dataclass import dataclass
 from ...plan.program import Program
 from ..execute.executable import Executable
 

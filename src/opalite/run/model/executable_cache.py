@@ -7,10 +7,11 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ...cl.programs.background_throttle import background_planning
+from ...lazy_dataclass import dataclass
 from ...plan.program import Program
 from ...plan.template.program_template import Template
 from ..execute.dynamic_shape_runs import DynamicShapeRuns

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BundleError
 from ...ir.dtype import DType
 from ...ir.model_edits import ModelMetadata
+from ...lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from .imported_model import ImportedModel

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...cl.memory.device_tensor import DeviceTensor
+from ...lazy_dataclass import dataclass
 from ...plan.program import DownloadStep, HostStep, Program, ReferenceStep
 from ..execute.executable import Executable
 from ..execute.memory.io_transfer import Target

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from ...lazy_dataclass import dataclass
 from ..execute.memory.io_transfer import Target
 from ..execute.step_schedule import Recorder
 from .run_lock import RunLock

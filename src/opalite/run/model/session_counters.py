@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...cl.runtime_counters import ProgramCounts
+from ...lazy_dataclass import dataclass
 
 CAUSES = ("plan", "tune", "build", "same_size", "optimized", "run_lock")
 """Causes of callers' waits (docs/stats.md)."""

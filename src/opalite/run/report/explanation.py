@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ...lazy_dataclass import dataclass
 from ...plan.program import MemoryReport, NodeReport
 from ..execute.memory.slot_memory import ArenaRegion, arena_regions
 from ..execute.run_trace import RunRecord

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ....cl.memory.device_tensor import DeviceTensor
 from ....cl.memory.growable_device_tensor import GrowableDeviceTensor
+from ....lazy_dataclass import dataclass
 from ...model.run_request import RunRequest
 from ..values.io_binding import IOBinding
 

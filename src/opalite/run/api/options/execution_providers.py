@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ....errors import OptionError
 from ....ir.device.device_info import DeviceInfo
+from ....lazy_dataclass import dataclass
 from .ort_enums import OrtExecutionProviderDevicePolicy
 
 OPENCL = "OpenCLExecutionProvider"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ....errors import InputError, UnsupportedApiError
 from ....ir.device.device_info import DeviceInfo
+from ....lazy_dataclass import dataclass
 from .ort_enums import (
     OrtAllocatorType,
     OrtDeviceMemoryType,

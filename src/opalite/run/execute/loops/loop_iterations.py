@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from ....lazy_dataclass import dataclass
 from ....plan.megakernel_source import HOST_COPY
 from ..run_trace import RunTrace
 

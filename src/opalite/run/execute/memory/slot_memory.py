@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -19,6 +18,7 @@ from ....errors import DeviceMemoryError
 from ....ir.constants.lazy_array import ContentInfo, LazyArray
 from ....ir.device.device_family import SLOW_SUB_BUFFERS
 from ....ir.dtype import DType
+from ....lazy_dataclass import dataclass
 from ....plan.program import DownloadStep, LaunchStep, Program, Slot, SlotArg, Step, Storage, UploadStep
 
 M = TypeVar("M")

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,6 +19,7 @@ from ....errors import BuildError, DeviceError, OpaliteError
 from ....ir.graph import Graph
 from ....ir.precision import Precision, PrecisionPolicy
 from ....knobs import LEVELS
+from ....lazy_dataclass import dataclass
 from ....plan.program import LaunchStep, Program
 from ...execute.executable import Executable
 from ...execute.run_trace import RunTrace

@@ -148,7 +148,7 @@ class PlanFiles:
 
     def newest_first(self, kind: str = "") -> list[Path]:
         """Paths of the plans of a kind (STATES, GENERIC or ''), those that were used last first."""
-        found = [(used, path) for path in (self.folder / kind).glob(f"*{SUFFIX}") if (used := _used(path)) is not None]
+        found = [(used, path) for path in _ending(self.folder / kind, SUFFIX) if (used := _used(path)) is not None]
         return [path for _, path in sorted(found, reverse=True)]
 
     def path_for(self, feeds: Feeds, tier: str = "optimized") -> Path:
@@ -203,7 +203,7 @@ class PlanFiles:
         """Whether another process has run the model by generic programs and left others unbuilt."""
         own = str(os.getpid())
         with suppress(OSError):
-            return any(path.read_text() != own for path in self.folder.glob(f"*{PENDING}"))
+            return any(path.read_text() != own for path in _ending(self.folder, PENDING))
         return False
 
     def record_failed_attempt(self, feeds: Feeds) -> None:
@@ -246,6 +246,14 @@ def _folder_for(folder: Path, data: ExternalDataFiles) -> Path:
     """Folder of the plans of a model with data files. folder: for the model's own bytes."""
     key = digest(folder.name, data.key)
     return folder.parents[1] / key[:2] / key
+
+
+def _ending(folder: Path, suffix: str) -> list[Path]:
+    """Paths of the files with a suffix in a folder; a glob would compile a pattern in each start."""
+    try:
+        return [folder / name for name in os.listdir(folder) if name.endswith(suffix)]
+    except OSError:
+        return []
 
 
 def _used(path: Path) -> float | None:
