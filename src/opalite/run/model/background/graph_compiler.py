@@ -99,8 +99,7 @@ class Compiler:
         DeviceError if sums in half are requested and the device has no half arithmetic.
         """
         wanted, info = self.options.precision, self.rt.info
-        if wanted == "auto":
-            wanted = "fp32"
+        wanted = "fp32" if wanted == "auto" else wanted
         policy = PrecisionPolicy.named(wanted) if isinstance(wanted, str) else wanted
         if policy.precision is Precision.FP16_FAST and not info.half_sums:
             raise DeviceError(
