@@ -20,7 +20,8 @@ from ..kernel import Params, register
 from ..launch import Arg, Args, Array, Launch, Scratch, Weight, ceil_div
 from ..matmul.matmul_problem import MatmulProblem
 from .generic_data_movement import MoveAxis, move_build, move_launch
-from .generic_kernel import INT_MAX, Build, GenericKernel, clamp_bounds, float_refusal, vector_defines
+from .generic_kernel import INT_MAX, Build, GenericKernel, clamp_bounds, sum_refusal, vector_defines
+from .generic_pool_reduce import is_depthwise
 
 ROWS = 4  # a constant of generic_conv_matmul.cl
 _BEYOND = 1 << 20  # more positions than any row has
@@ -37,18 +38,7 @@ class GenericGemm(GenericKernel):
 
     def refuse_epilogue(self, node: Node) -> str | None:
         """The reason why the program does not compute the node's epilogue, or None."""
-        if clamp_bounds(node.epilogue) is not None:
-            return float_refusal(node)
-        if clamp_bounds(node.epilogue, adds=True) is None:
-            return "of epilogues, the general kernel adds a tensor and clamps"
-        added = node.inputs[node.op.arity]
-        if added is None or not (
-            added.shape == node.y.shape
-            or added.type.count == 1
-            or (self.by_column and added.shape[-1] == added.type.count == node.y.shape[-1])
-        ):
-            return f"{added!r} is broadcast; the general kernel adds what is like the output"
-        return float_refusal(node)
+        return sum_refusal(node, self.by_column)
 
     def product(self, p: Any, args: Args, stacks: int) -> list[Launch]:
         """The launch with the given arguments and those derived from them."""
@@ -89,6 +79,8 @@ class ConvGeneric(GenericGemm):
     problem = WindowProblem
 
     def refuse(self, p: WindowProblem) -> str | None:
+        if is_depthwise(p.node):
+            return "each channel has a filter of its own, which DepthwiseGeneric computes"
         return window_refusal(p.node) or self.refuse_epilogue(p.node)
 
     def launch(self, p: WindowProblem, params: Params) -> list[Launch]:

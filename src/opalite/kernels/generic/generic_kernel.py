@@ -11,8 +11,9 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.precision import Precision
+from ...ir.tensor_type import Shape
 from ..kernel import Kernel
-from ..launch import Defines
+from ..launch import Args, Defines
 
 INT_MAX = 2**31 - 1
 WIDE = float("inf")
@@ -60,6 +61,35 @@ def clamped_refusal(node: Node) -> str | None:
     if clamp_bounds(node.epilogue) is None:
         return "of epilogues, the general kernel clamps alone"
     return float_refusal(node)
+
+
+def sum_refusal(node: Node, by_column: bool) -> str | None:
+    """The reason why a float32 kernel that adds one tensor and clamps does not take `node`, or None.
+
+    by_column: whether it also adds one number for each column of y, beside what is like y and a single number.
+    """
+    if clamp_bounds(node.epilogue) is not None:
+        return float_refusal(node)
+    if clamp_bounds(node.epilogue, adds=True) is None:
+        return "of epilogues, the general kernel adds a tensor and clamps"
+    added = node.inputs[node.op.arity]
+    if added is None or not (
+        added.shape == node.y.shape
+        or added.type.count == 1
+        or (by_column and added.shape[-1] == added.type.count == node.y.shape[-1])
+    ):
+        return f"{added!r} is broadcast; the general kernel adds what is like the output"
+    return float_refusal(node)
+
+
+def clamped_sum(node: Node, y: Shape) -> Args:
+    """The arguments of an epilogue that `sum_refusal` accepts: the added operand, if any, and the bounds."""
+    clamp, added = clamp_bounds(node.epilogue), None
+    if clamp is None:
+        clamp, added = clamp_bounds(node.epilogue, adds=True), node.inputs[node.op.arity]
+    assert clamp is not None
+    args: Args = {"low": clamp[0], "high": clamp[1], "added": added or node.x, "has_added": int(added is not None)}
+    return args | {"added_step": int(added is not None and added.shape == y)}
 
 
 def vector_defines(device: DeviceInfo) -> Defines:

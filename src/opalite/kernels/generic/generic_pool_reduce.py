@@ -1,23 +1,25 @@
-"""Generic pooling and reductions over any window, by one program."""
+"""Generic pooling, depthwise convolutions and reductions over any window, by one program."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...ir.device.device_info import DeviceInfo
+from ...ir.graph import Node
 from ...ir.symbols import always_equal
 from ...ir.tensor_type import Shape
+from ...ops.conv import Conv
 from ...ops.pool import Pool
 from ...ops.reduce import Reduce
-from ..filter_window import WindowProblem, window_refusal
+from ..filter_window import Window, WindowProblem, find_span, window_refusal
 from ..kernel import Params, Problem, register
-from ..launch import Args, Launch, ceil_div
-from .generic_kernel import Build, GenericKernel, clamp_bounds, clamped_refusal
+from ..launch import Arg, Args, Launch, ceil_div
+from .generic_kernel import Build, GenericKernel, clamped_refusal, clamped_sum, sum_refusal, vector_defines
 
 _SUM, _MAX, _MIN, _PRODUCT, _MAX_NUMBER = range(5)  # `join` values of generic_pool_reduce.cl
-_PLAIN, _ABS, _SQUARE = range(3)  # `change`
+_PLAIN, _ABS, _SQUARE, _WEIGHTED = range(4)  # `change`
 _AS_IT_IS, _MEAN, _ROOT, _LOG = range(4)  # `finish`
 
 
@@ -47,7 +49,7 @@ _REDUCTIONS = {
     "logsum": _Kind(finish=_LOG),
 }
 _POOLS = {
-    ("max", 0): _Kind(_MAX_NUMBER, start=-math.inf),
+    ("max", 0): _Kind(_MAX_NUMBER, start=math.nan),
     ("average", 0): _Kind(finish=_MEAN),
     ("lp", 1): _Kind(change=_ABS),
     ("lp", 2): _Kind(change=_SQUARE, finish=_ROOT),
@@ -81,24 +83,67 @@ class _Axis:
 
 
 class GenericWindowKernel(GenericKernel):
-    """Base class of pooling and reductions."""
+    """Base class of pooling, depthwise convolutions and reductions."""
 
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
-        return [Build(self.source, {"SPAN": 16 if device.is_cpu else 1})]
+        return [Build(self.source, {"PACK": vector_defines(device)["PACK"] if device.is_cpu else 1})]
 
-    def windows(self, p: Problem, kind: _Kind, first: tuple[int, int], axes: list[_Axis], x0: int = 0) -> list[Launch]:
-        """The launch for outputs of extent and stride `first` and of three more axes."""
+    def windows(
+        self,
+        p: Problem,
+        kind: _Kind,
+        first: tuple[int, int],
+        axes: list[_Axis],
+        x0: int = 0,
+        more: Mapping[str, Arg] | None = None,
+    ) -> list[Launch]:
+        """The launch for outputs of extent and stride `first` and of three more axes. more: further arguments."""
         node = p.node
-        clamp = clamp_bounds(node.epilogue)
-        assert clamp is not None
         (build,) = self.builds(p.device)
-        span = build.defines["SPAN"]
         rows = first[0] * axes[0].o * axes[1].o
         args: Args = {"x": node.x, "y": node.y, "x0": x0, "rows": rows, "o0": first[0], "s0": first[1]}
+        args |= {"weights": node.x, "bias": node.x, "planes": 1, "has_bias": 0, "x_count": node.x.type.count}
         for number, axis in enumerate(axes, 1):
             args |= axis.args(number)
-        args |= {**kind.args, "low": clamp[0], "high": clamp[1]}
-        return [Launch("windows", args, (ceil_div(axes[2].o, span), rows), defines=build.defines)]
+        args |= {**kind.args, **clamped_sum(node, node.y.shape), **(more or {})}
+        vectors = ceil_div(axes[2].o, build.defines["PACK"])
+        args["across"], args["lines"] = find_span(vectors, rows, p.device), find_span(rows, 1, p.device)
+        grid = (ceil_div(vectors, args["across"]), ceil_div(rows, args["lines"]))
+        return [Launch("windows", args, grid, defines=build.defines)]
+
+    def window_axes(self, win: Window, counts_pads: bool = False) -> tuple[list[_Axis], int]:
+        """The axes of a window that slides over planes, and where the first one begins."""
+        axes, x0 = [], 0
+        for a in range(3):
+            step = math.prod(win.size[a + 1 :])
+            begin, size = win.begin[a], win.size[a]
+            counted = (-begin, size + win.end[a]) if counts_pads else (0, size)
+            move, gap = win.strides[a], win.dilations[a]
+            x0 -= begin * step
+            axes.append(_Axis(win.out[a], move * step, win.kernel[a], gap * step, move, begin, gap, size, *counted))
+        return axes, x0
+
+
+@register
+class DepthwiseGeneric(GenericWindowKernel):
+    """Convolutions with a filter for each channel: weighted windows."""
+
+    op = "Conv"
+    problem = WindowProblem
+
+    def refuse(self, p: WindowProblem) -> str | None:
+        if not is_depthwise(p.node):
+            return "not each channel has a filter of its own"
+        return window_refusal(p.node) or sum_refusal(p.node, by_column=False)
+
+    def launch(self, p: WindowProblem, params: Params) -> list[Launch]:
+        node, win = p.node, p.window
+        axes, x0 = self.window_axes(win)
+        bias, channels = node.get(2), node.x.shape[1]
+        more: Args = {"weights": node.input(1), "planes": channels, "has_bias": int(bias is not None)}
+        more["bias"] = bias or node.x
+        kind = _Kind(change=_WEIGHTED)
+        return self.windows(p, kind, (node.x.shape[0] * channels, math.prod(win.size)), axes, x0, more)
 
 
 @register
@@ -120,14 +165,7 @@ class PoolGeneric(GenericWindowKernel):
         node, win, op = p.node, p.window, p.node.as_(Pool)
         kind = _pool_kind(op)
         assert kind is not None
-        axes, x0 = [], 0
-        for a in range(3):
-            step = math.prod(win.size[a + 1 :])
-            begin, size = win.begin[a], win.size[a]
-            counted = (-begin, size + win.end[a]) if op.count_include_pad else (0, size)
-            move, gap = win.strides[a], win.dilations[a]
-            x0 -= begin * step
-            axes.append(_Axis(win.out[a], move * step, win.kernel[a], gap * step, move, begin, gap, size, *counted))
+        axes, x0 = self.window_axes(win, bool(op.count_include_pad))
         return self.windows(p, kind, (node.x.shape[0] * node.x.shape[1], math.prod(win.size)), axes, x0)
 
 
@@ -154,6 +192,12 @@ class ReduceGeneric(GenericWindowKernel):
         kept, reduced = [(1, 0)] * (4 - len(kept)) + kept, [(1, 0)] * (3 - len(reduced)) + reduced
         axes = [_Axis(o, s, k, w) for (o, s), (k, w) in zip(kept[1:], reduced, strict=True)]
         return self.windows(p, _REDUCTIONS[op.kind], kept[0], axes)
+
+
+def is_depthwise(node: Node) -> bool:
+    """Whether each channel of a convolution has a filter of its own."""
+    channels, w = node.x.shape[1], node.input(1).shape
+    return always_equal((node.as_(Conv).group, w[0], w[1]), (channels, channels, 1))
 
 
 def _split(shape: Shape, reduced: tuple[int, ...]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

@@ -7,34 +7,38 @@ from collections.abc import Mapping, Sequence
 
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node, Value
+from ...ir.graph import Value
 from ...ops.normalize import TRAILING, Normalize
 from ...ops.reduce import ArgReduce
 from ...ops.softmax import Softmax
 from ...ops.topk import TopK
+from ..filter_window import find_span
 from ..kernel import Params, Problem, register
-from ..launch import Arg, Args, Launch
+from ..launch import Arg, Args, Launch, ceil_div
 from ..norm.layer_norm_rows import RowView
 from ..reduce.cumulative import split_at
-from .generic_kernel import Build, GenericKernel, clamp_bounds, clamped_refusal, storage_of
+from .generic_kernel import Build, GenericKernel, clamp_bounds, clamped_refusal, storage_of, vector_defines
 
 _SOFTMAX, _LOG_SOFTMAX, _CENTRED, _MEAN_SQUARE = range(4)  # a `kind` of generic_softmax_norm.cl
 
 
 class GenericLineKernel(GenericKernel):
-    """Base class: a work-item per line."""
+    """Base class: some lines for each work-item."""
 
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
-        return [Build(self.source)]
+        return [Build(self.source, {"PACK": vector_defines(device)["PACK"]})]
 
-    def lines(self, node: Node, kind: int, count: int, size: int, inner: int, more: Mapping[str, Arg]) -> list[Launch]:
+    def lines(self, p: Problem, kind: int, count: int, size: int, inner: int, more: Mapping[str, Arg]) -> list[Launch]:
         """The launch for `count` lines of `size` elements with stride `inner`; `more`: additional arguments."""
+        node = p.node
         clamp = clamp_bounds(node.epilogue)
         assert clamp is not None
         args: Args = {"x": node.x, "scale": node.x, "bias": node.x, "y": node.y, "kind": kind}
         args |= {"count": count, "size": size, "inner": inner, "has_scale": 0, "has_bias": 0, "epsilon": 0.0}
         args |= {"period": 1, "per_line": 0, "shared": 1, "low": clamp[0], "high": clamp[1], **more}
-        return [Launch("lines", args, (count,))]
+        args["span"] = find_span(count, 1, p.device)
+        (build,) = self.builds(p.device)
+        return [Launch("lines", args, (ceil_div(count, args["span"]),), defines=build.defines)]
 
 
 @register
@@ -50,7 +54,7 @@ class SoftmaxGeneric(GenericLineKernel):
         node, op = p.node, p.node.as_(Softmax)
         size, inner = node.x.shape[op.axis], math.prod(node.x.shape[op.axis + 1 :])
         count = math.prod(node.x.shape[: op.axis]) * inner
-        return self.lines(node, _LOG_SOFTMAX if op.log else _SOFTMAX, count, size, inner, {})
+        return self.lines(p, _LOG_SOFTMAX if op.log else _SOFTMAX, count, size, inner, {})
 
 
 @register
@@ -75,7 +79,7 @@ class NormalizeGeneric(GenericLineKernel):
         if op.kind not in TRAILING:
             more |= {"period": view.period, "per_line": view.segments, "shared": max(view.run, 1)}
         kind = _MEAN_SQUARE if op.kind == "rms" else _CENTRED
-        return self.lines(node, kind, view.rows, view.columns, 1, more)
+        return self.lines(p, kind, view.rows, view.columns, 1, more)
 
 
 TYPES = {DType.FLOAT32: 0, DType.INT32: 1, DType.INT64: 2, DType.UINT8: 3, DType.BOOL: 3, DType.INT8: 4}
