@@ -107,8 +107,9 @@ class GenericWindowKernel(GenericKernel):
             args |= axis.args(number)
         args |= {**kind.args, **clamped_sum(node, node.y.shape), **(more or {})}
         vectors = ceil_div(axes[2].o, build.defines["PACK"])
-        args["across"], args["lines"] = find_span(vectors, rows, p.device), find_span(rows, 1, p.device)
-        grid = (ceil_div(vectors, args["across"]), ceil_div(rows, args["lines"]))
+        across, lines = find_span(vectors, rows, p.device), find_span(rows, 1, p.device)
+        args |= {"across": across, "lines": lines}
+        grid = (ceil_div(vectors, across), ceil_div(rows, lines))
         return [Launch("windows", args, grid, defines=build.defines)]
 
     def window_axes(self, win: Window, counts_pads: bool = False) -> tuple[list[_Axis], int]:

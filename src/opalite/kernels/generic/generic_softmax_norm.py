@@ -36,9 +36,9 @@ class GenericLineKernel(GenericKernel):
         args: Args = {"x": node.x, "scale": node.x, "bias": node.x, "y": node.y, "kind": kind}
         args |= {"count": count, "size": size, "inner": inner, "has_scale": 0, "has_bias": 0, "epsilon": 0.0}
         args |= {"period": 1, "per_line": 0, "shared": 1, "low": clamp[0], "high": clamp[1], **more}
-        args["span"] = find_span(count, 1, p.device)
+        span = find_span(count, 1, p.device)
         (build,) = self.builds(p.device)
-        return [Launch("lines", args, (ceil_div(count, args["span"]),), defines=build.defines)]
+        return [Launch("lines", args | {"span": span}, (ceil_div(count, span),), defines=build.defines)]
 
 
 @register
