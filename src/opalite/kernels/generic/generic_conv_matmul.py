@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,14 +12,13 @@ import numpy as np
 from ...ir.constants.lazy_array import LazyArray, page_empty, read_slices
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node, Value
+from ...ir.symbols import symbolic_max
 from ...ir.tensor_type import Shape
 from ...ops.conv import Conv, ConvTranspose
-from ..data_movement.strided_copy import row_major
-from ..filter_window import Triple, Window, WindowProblem, window_refusal
+from ..filter_window import Window, WindowProblem, find_span, window_refusal
 from ..kernel import Params, register
 from ..launch import Arg, Args, Array, Launch, Scratch, Weight, ceil_div
 from ..matmul.matmul_problem import MatmulProblem
-from .generic_data_movement import MoveAxis, move_build, move_launch
 from .generic_kernel import INT_MAX, Build, GenericKernel, clamp_bounds, sum_refusal, vector_defines
 from .generic_pool_reduce import is_depthwise
 
@@ -40,8 +39,11 @@ class GenericGemm(GenericKernel):
         """The reason why the program does not compute the node's epilogue, or None."""
         return sum_refusal(node, self.by_column)
 
-    def product(self, p: Any, args: Args, stacks: int) -> list[Launch]:
-        """The launch with the given arguments and those derived from them."""
+    def product(self, p: Any, args: Args, stacks: int, remainders: int = 1) -> list[Launch]:
+        """The launch with the given arguments and those derived from them.
+
+        remainders: stacks of a transposed convolution's outputs for each of `stacks`.
+        """
         node = p.node
         defines = GenericGemm.builds(self, p.device)[0].defines
         span = defines["PACK"] * defines["VECTORS"]
@@ -52,7 +54,7 @@ class GenericGemm(GenericKernel):
             assert added is not None
             args |= {"added": added, "has_added": 1} | _added_steps(added.shape, node.y.shape, args)
         assert clamp is not None
-        positions, rows, line, wrap = (args[name] for name in ("positions", "rows", "ow", "ow"))
+        positions, rows, line, wrap = (args[name] for name in ("positions", "rows", "qw", "qw"))
         assert isinstance(positions, int)
         assert isinstance(rows, int)
         assert isinstance(line, int)
@@ -66,8 +68,12 @@ class GenericGemm(GenericKernel):
         # Adjacent work-items share x in the cache on a CPU; on a GPU they read and write adjacent elements.
         first = p.device.is_cpu
         args |= {"y": node.y, "low": clamp[0], "high": clamp[1], "rows_first": int(first), "stacks": stacks}
-        grid = (tiles, blocks, stacks) if first else (blocks, tiles, stacks)
-        return [Launch("product", args, grid, defines=defines)]
+        parts = stacks * remainders
+        grid = (tiles, blocks, parts) if first else (blocks, tiles, parts)
+        return [Launch("product", {**_UNSPLIT, **args}, grid, defines=defines)]
+
+
+_UNSPLIT: Args = {"split_h": 1, "split_w": 1, "phases_w": 1, "phase_step": 0, "ud": 0, "uh": 0, "uw": 0}
 
 
 @register
@@ -90,23 +96,57 @@ class ConvGeneric(GenericGemm):
         rows, taps = w.shape[0] // groups, math.prod(win.kernel)
         plane = math.prod(win.size)
         args: Args = {"x": x, "w": w, "bias": x if bias is None else bias, "has_bias": int(bias is not None)}
-        args |= {"positions": math.prod(win.out), "rows": rows, "depth": depth, "groups": groups}
-        args |= {"x_count": x.type.count, "x_step_b": x.shape[1] * plane, "x_step_g": depth * plane, "x_step_c": plane}
-        args |= {"w_begin": 0, "w_step_b": 0, "w_step_g": rows * depth * taps, "w_step_m": depth * taps}
-        args |= {"w_step_c": taps, "w_step_t": 1, **_walk(win)}
-        return self.product(p, args, x.shape[0] * groups)
+        args |= {
+            "positions": math.prod(win.out),
+            "rows": rows,
+            "depth": depth,
+            "groups": groups,
+            "x_count": x.type.count,
+        }
+        args |= {
+            "w_step_b": 0,
+            "w_step_g": rows * depth * taps,
+            "w_step_m": depth * taps,
+            "w_step_c": taps,
+            **_walk(win),
+        }
+        launches: list[Launch] = []
+        if win.strides[2] > 1:
+            launches, plane, changed = self.split(p)
+            args |= changed
+        args |= {"x_step_b": x.shape[1] * plane, "x_step_g": depth * plane, "x_step_c": plane}
+        return [*launches, *self.product(p, args, x.shape[0] * groups)]
+
+    def split(self, p: WindowProblem) -> tuple[list[Launch], int, Args]:
+        """The launch that sorts the columns and rows of x by their remainders, so that lanes read adjacent elements.
+
+        Also the elements of a channel then, and the arguments that change.
+        """
+        x, win = p.node.x, p.window
+        (_, sh, sw), (_, dh, dw), (_, ph, pw) = win.strides, win.dilations, win.begin
+        (_, kh, kw), (_, oh, ow), (depth, ih, iw) = win.kernel, win.out, win.size
+        phases_h, phases_w = min(sh, (kh - 1) * dh + 1), min(sw, (kw - 1) * dw + 1)
+        height, width = oh + (kh - 1) * dh // sh, ow + (kw - 1) * dw // sw
+        planes, step = x.shape[0] * x.shape[1], depth * height * width
+        lines = planes * phases_h * phases_w * depth * height
+        plane = phases_h * phases_w * step
+        made = Scratch("split", 4 * symbolic_max((planes * plane, 1)))
+        span = find_span(lines, 1, p.device)
+        args: Args = {"x": x, "y": made, "x_count": x.type.count, "lines": lines, "depth": depth, "ih": ih, "iw": iw}
+        args |= {"height": height, "width": width, "sh": sh, "sw": sw, "ph": ph, "pw": pw}
+        args |= {"phases_h": phases_h, "phases_w": phases_w, "span": span}
+        launch = Launch("split_phases", args, (ceil_div(lines, span),), defines=self.builds(p.device)[0].defines)
+        changed: Args = {"x": made, "x_count": planes * plane, "ih": height, "iw": width, "sh": 1, "sw": 1, "ph": 0}
+        changed |= {"pw": 0, "split_h": sh, "split_w": sw, "phases_w": phases_w, "phase_step": step}
+        return [launch], plane, changed
 
 
 @register
 class ConvTransposeGeneric(GenericGemm):
-    """Convolution by flipped filters of x with zeros inserted between elements."""
+    """Convolutions of x for each remainder of output coordinates by the strides, in one launch."""
 
     op = "ConvTranspose"
     by_column = False
-
-    def builds(self, device: DeviceInfo) -> Sequence[Build]:
-        return [*super().builds(device), move_build(device)]
-
     problem = WindowProblem
 
     def refuse(self, p: WindowProblem) -> str | None:
@@ -117,38 +157,23 @@ class ConvTransposeGeneric(GenericGemm):
         x, w, bias = node.x, node.input(1), node.get(2)
         groups = node.as_(ConvTranspose).group
         depth, rows, taps = w.shape[0] // groups, w.shape[1], math.prod(win.kernel)
-        spread = _triple((n - 1) * s + 1 for n, s in zip(win.size, win.strides, strict=True))
-        lead = _triple(d * (k - 1) - b for d, k, b in zip(win.dilations, win.kernel, win.begin, strict=True))
-        plane, planes = math.prod(spread), x.shape[0] * x.shape[1]
-        launches: list[Launch] = []
-        source: Value | Scratch = x
-        if any(s > 1 for s in win.strides):
-            source = Scratch("spread", 4 * planes * plane)
-            sizes, wide = (planes, *win.size), (planes, *spread)
-            each = zip(wide, row_major(sizes), row_major(wide), sizes, (1, *win.strides), strict=True)
-            axes = [MoveAxis(e, xs, ys, n, 0, gap) for e, xs, ys, n, gap in each]
-            launches.append(replace(move_launch(x, source, axes, p.device), source="generic/generic_data_movement.cl"))
-        args: Args = {"x": source, "w": w, "bias": bias or x, "has_bias": int(bias is not None)}
-        args |= {"positions": math.prod(win.out), "rows": rows, "depth": depth, "groups": groups}
-        args |= {"x_count": planes * plane, "x_step_b": x.shape[1] * plane, "x_step_g": depth * plane}
-        args |= {"x_step_c": plane, "w_begin": taps - 1, "w_step_t": -1, "w_step_b": 0}
-        args |= {"w_step_g": depth * rows * taps, "w_step_m": taps, "w_step_c": rows * taps}
-        args |= _walk(replace(win, size=spread, strides=(1, 1, 1), begin=lead))
-        return [*launches, *self.product(p, args, x.shape[0] * groups)]
-
-
-def _triple(values: Iterable[int]) -> Triple:
-    d, h, w = values
-    return d, h, w
+        plane = math.prod(win.size)
+        each = [ceil_div(o, s) for o, s in zip(win.out, win.strides, strict=True)]
+        args: Args = {"x": x, "w": w, "bias": bias or x, "has_bias": int(bias is not None)}
+        args |= {"positions": math.prod(each), "rows": rows, "depth": depth, "groups": groups}
+        args |= {"x_count": x.type.count, "x_step_b": x.shape[1] * plane, "x_step_g": depth * plane, "x_step_c": plane}
+        args |= {"w_step_b": 0, "w_step_g": depth * rows * taps, "w_step_m": taps, "w_step_c": rows * taps}
+        args |= _walk(replace(win, strides=(1, 1, 1)))
+        args |= {"q" + axis: n for axis, n in zip("dhw", each, strict=True)}
+        args |= {"u" + axis: n for axis, n in zip("dhw", win.strides, strict=True)}
+        return self.product(p, args, x.shape[0] * groups, math.prod(win.strides))
 
 
 def _walk(win: Window) -> Args:
     """The arguments of generic_conv_matmul.cl for the strides of windows over x."""
-    args: Args = {}
-    for letter, sizes in (("k", win.kernel), ("s", win.strides), ("d", win.dilations), ("p", win.begin)):
-        args |= {letter + axis: n for axis, n in zip("dhw", sizes, strict=True)}
-    (args["id"], args["ih"], args["iw"]), (_, args["oh"], args["ow"]) = win.size, win.out
-    return args
+    table = {"k": win.kernel, "s": win.strides, "d": win.dilations, "p": win.begin}
+    table |= {"i": win.size, "o": win.out, "q": win.out}
+    return {letter + axis: n for letter, sizes in table.items() for axis, n in zip("dhw", sizes, strict=True)}
 
 
 @register
@@ -184,10 +209,10 @@ class MatmulGeneric(GenericGemm):
         args |= {"positions": positions, "rows": rows, "depth": s.k, "groups": inner}
         args |= {"x_count": b_size * s.b_count if x.arg is not node.x else a_size * s.a_count}
         args |= {"x_step_b": x.outer, "x_step_g": x.inner, "x_step_c": x.depth}
-        args |= {"w_begin": 0, "w_step_t": 1, "w_step_b": w.outer, "w_step_g": w.inner, "w_step_m": w.line}
-        args |= {"w_step_c": w.depth}
+        args |= {"w_step_b": w.outer, "w_step_g": w.inner, "w_step_m": w.line, "w_step_c": w.depth}
         args |= {name + axis: n for name, n in (("k", 1), ("s", 1), ("d", 1), ("p", 0)) for axis in "dhw"}
-        args |= {"sw": x.line, "id": 1, "ih": 1, "iw": positions * x.line, "oh": 1, "ow": positions}
+        args |= dict.fromkeys(("id", "ih", "qd", "qh", "od", "oh"), 1)
+        args |= {"sw": x.line, "iw": positions * x.line, "qw": positions, "ow": positions}
         return self.product(p, args, outer * inner)
 
 
