@@ -238,3 +238,27 @@ def test_branches_by_contents_that_the_device_computes(open_session: Open) -> No
         session.settle()
         (y,) = session.run(None, {"x": x})
         np.testing.assert_array_equal(y, abs(x) if x is large else -x)
+
+
+def test_replay_is_of_the_last_run(open_session: Open) -> None:
+    """A replica has run another size than the executable's own last one."""
+    session = open_session(classifier())
+    want = {}
+    for feeds in (X, LARGER):
+        session.run(None, feeds)
+        session.settle()
+        want[len(want)] = session.run(None, feeds)
+    (executable,) = session._dispatcher.run_record.executables
+    larger, route = executable.program, session._dispatcher.route
+    session.run(None, X)
+    assert executable.program is not larger
+    with session._lock.concurrent.lease_replica(executable, larger) as replica:
+        assert replica is not None
+        assert route is not None
+        found = route.run(LARGER, None, replica)
+        assert found is not None
+        session._dispatcher._count(route, found, 0.0)
+    np.testing.assert_array_equal(found[0][0], want[1][0])
+    session.replay()
+    assert executable.program is larger
+    np.testing.assert_array_equal(session.run(None, X)[0], want[0][0])

@@ -98,7 +98,7 @@ class Executable:
     enqueued launches one by one. current: the instance of the current shape. state: buffers that last from run to run,
     by slot. is_replica: whether the executable has its own memory and shares weights and programs with another
     executable. is_released: whether its memory is freed, so that it cannot run; to be read with `lock`. is_random:
-    whether its launches draw random numbers. last: the strategy of the last run.
+    whether its launches draw random numbers.
     """
 
     def __init__(
@@ -124,7 +124,6 @@ class Executable:
         self.is_released = self.is_replica = False
         self.current: ShapeInstance
         self.io: IoTransfer
-        self.last: Strategy
         self.runs_without_megakernel = 0
         started = time.perf_counter()
         with nullcontext() if is_trial else build_progress() as report:
@@ -171,7 +170,6 @@ class Executable:
         self._add_selector(first)
         self._instances[program] = first
         self._enter(first)
-        self.last = self.plain
 
     def _make_instance(
         self, program: Program, placed: Placed, dynamic: DynamicParameters | None = None
@@ -233,7 +231,7 @@ class Executable:
         self._arguments.release()
         self._megakernels.forget_addresses()
         self.program = _NO_PROGRAM  # until another one is entered
-        self.current = self.io = self.last = None  # type: ignore[assignment]
+        self.current = self.io = None  # type: ignore[assignment]
 
     def release(self) -> None:
         """Free all memory, for the executable that replaces this one. The caller holds `lock`."""
@@ -290,7 +288,7 @@ class Executable:
         elif strategy is None:
             strategy = selector.pick(host_values, on_device, is_plain, share) if uses_megakernel else selector.plain
         self.runs_without_megakernel += selector.megakernel is None
-        self.last = strategy
+        selector.last = strategy
         trace = strategy.run(host_values, on_device, values, meanwhile)
         trace.tier = self.tier
         if self._resize_s:
@@ -303,7 +301,7 @@ class Executable:
             return "it draws random numbers"
         instance = self.current
         instance.io.bind(instance.host_values, {}, (), self.state)
-        self.last, found = instance.selector.iterations(plan)
+        instance.selector.last, found = instance.selector.iterations(plan)
         return found
 
     def count_iterations(self, made: int) -> None:
@@ -312,11 +310,15 @@ class Executable:
         self.current.selector.builder.count(made)
 
     @property
-    def queueing(self) -> str:
-        """A sentence on the way of launches to the device: one by one and why, or recorded and replayed."""
+    def last(self) -> Strategy:
+        """The strategy of the last run of the current shape."""
+        return self.current.selector.last or self.plain
+
+    def queueing(self, program: Program) -> str:
+        """A sentence on the way of launches of `program` to the device."""
         if self.is_released:
             return "launches: another executable is taking the place of this one"
-        return self.current.selector.description
+        return self._instances.get(program, self.current).selector.description
 
     @property
     def runs_on_host_thread(self) -> bool:
@@ -325,13 +327,15 @@ class Executable:
 
     @property
     def jobs(self) -> list[Job]:
-        """The background jobs that link launches of the current shape."""
-        selector = getattr(self.current, "selector", None)  # None after release, which another thread may do
-        return [] if selector is None else selector.jobs
+        """The background jobs that link launches, of all shapes."""
+        selectors = [getattr(i, "selector", None) for i in list(self._instances.values())]  # None once it is dropped
+        return list({id(job): job for s in selectors if s is not None for job in s.jobs}.values())
 
-    def replay(self) -> None:
-        """Repeat the launches of the last run on the inputs that are on the device, without transfers, and wait.
+    def replay(self, program: Program) -> None:
+        """Repeat the launches of the last run of `program`, on the inputs that are on the device, and wait.
 
         Raises OpaliteError if a host step is between launches.
         """
+        if program in self._instances:
+            self.resize(program)
         self.last.replay()

@@ -33,15 +33,16 @@ class Timing:
 class RunRecord:
     """The programs that a run used, and the host steps between them.
 
-    executables: in the order they ran, each as often as it ran. items: programs and reports of host steps, each once.
-    notes: sentences on how they were compiled. route: of runs like this one (run/model/route.py), if there
-    is one.
+    executables: in the order they ran, each as often as it ran. programs: the program that each ran. items: programs
+    and reports of host steps, each once. notes: sentences on how they were compiled. route: of runs like this one
+    (run/model/route.py), if there is one.
     """
 
-    __slots__ = ("_seen", "executables", "items", "notes", "route")
+    __slots__ = ("_seen", "executables", "items", "notes", "programs", "route")
 
     def __init__(self) -> None:
         self.executables: list[Executable] = []
+        self.programs: list[Program] = []
         self.items: list[Program | NodeReport] = []
         self.notes: list[str] = []
         self.route: Any = None
@@ -50,6 +51,8 @@ class RunRecord:
     def replace(self, old: Executable, new: Executable) -> None:
         """Reference `new` in place of `old`, so that `old` can be freed."""
         if old in self.executables:
+            pairs = zip(self.executables, self.programs, strict=True)
+            self.programs = [new.program if e is old else program for e, program in pairs]
             self.executables = [new if e is old else e for e in self.executables]
             self.items = [new.program if i is old.program else i for i in self.items]
             self.route = None
@@ -62,6 +65,7 @@ class RunRecord:
     def add(self, executable: Executable) -> None:
         """Record that an executable has run."""
         self.executables.append(executable)
+        self.programs.append(executable.program)
         self._keep(id(executable.program), executable.program)
 
     def add_host(self, report: NodeReport) -> None:

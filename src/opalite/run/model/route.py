@@ -91,11 +91,15 @@ class Route:
     def run_record(self) -> RunRecord:
         """The record of a run by this route."""
         found = RunRecord()
-        found.executables, found.items, found.notes = self._executed(), list(self._items), list(self._notes)
+        found.items, found.notes = list(self._items), list(self._notes)
+        for executable, program in self._executed():
+            found.executables.append(executable)
+            found.programs.append(program)
         return found
 
-    def _executed(self) -> list[Executable]:
-        return [] if self.executable is None else [self.executable]
+    def _executed(self) -> Sequence[tuple[Executable, Program]]:
+        """The executables of the last run with their programs."""
+        return [] if self.executable is None else [(self.executable, self.program)]
 
     def _find_sources(self, whole: WholeProgram) -> list[tuple[Source, bool]] | None:
         """(source, is shared) of each output; None for the executable's own outputs. A shared one is copied."""

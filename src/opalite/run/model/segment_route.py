@@ -17,6 +17,7 @@ import numpy as np
 
 from ...importer import ImportRun, ModelImporter
 from ...importer.walk.segments import Segment
+from ...plan.program import Program
 from ...plan.template.dynamic_parameters import DynamicParameters, Values
 from ..execute.dynamic_shape_runs import DynamicShapeRuns
 from ..execute.executable import Executable
@@ -51,10 +52,10 @@ class SegmentRoute(Route):
         self._types = [(name, array.dtype, array.shape) for name, array in feeds.items()]
         self._importer, self._executables = importer, executables
         self._parts: dict[Compiled, _Part] = {}
-        self._ran = list(record.executables)
+        self._ran = list(zip(record.executables, record.programs, strict=True))
         self.record(record)
 
-    def _executed(self) -> list[Executable]:
+    def _executed(self) -> Sequence[tuple[Executable, Program]]:
         return list(self._ran)
 
     def run(
@@ -100,7 +101,7 @@ class SegmentRoute(Route):
             mark = clock()
             trace.add(spent)
             trace.host_s += spent_s
-            ran.append(compiled.executable)
+            ran.append((compiled.executable, compiled.executable.program))
             if segment.next_stage is not None and part.keeps(arrays):
                 tensors = zip(run.feeds, compiled.executable.io.input_views(arrays), strict=True)
                 uploaded.update((id(v), (v, t)) for v, t in tensors if t is not None)

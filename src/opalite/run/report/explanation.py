@@ -100,7 +100,8 @@ class Explanation:
 def explain(device: str, run_record: RunRecord) -> Explanation:
     """Build the Explanation of a run on `device`."""
     found = Explanation(device, notes=list(run_record.notes))
-    found.queueing = list(dict.fromkeys(executable.queueing for executable in run_record.executables))
+    ran = zip(run_record.executables, run_record.programs, strict=True)
+    found.queueing = list(dict.fromkeys(executable.queueing(program) for executable, program in ran))
     for item in run_record.items:
         if isinstance(item, NodeReport):
             found.nodes.append(item)

@@ -263,7 +263,7 @@ def test_joining_is_decided_by_measurement(staying: Runtime) -> None:
         loop._uses_workers, loop._times = None, {True: list(joined[:-1]), False: list(alone)}
         loop._learn(True, joined[-1])
         assert loop._uses_workers is expected
-    assert "joined by a megakernel" in executable.queueing
+    assert "joined by a megakernel" in executable.queueing(executable.program)
 
 
 def test_runs_go_without_workers_that_keep_them_waiting(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:

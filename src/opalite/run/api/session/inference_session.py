@@ -108,12 +108,12 @@ class InferenceSession(SessionApi):
         with self._lock.exclusive():
             if not self._dispatcher.has_run:
                 raise InputError("the model has not run yet; run it once before replay()")
-            started = time.perf_counter()
-            for executable in self._dispatcher.run_record.executables:
+            started, record = time.perf_counter(), self._dispatcher.run_record
+            for executable, program in zip(record.executables, record.programs, strict=True):
                 with executable.entered() as is_there:
                     if not is_there:
                         raise InputError("other programs have replaced those of the last run; run the model again")
-                    executable.replay()
+                    executable.replay(program)
             return time.perf_counter() - started
 
     def explain(self, input_feed: Mapping[str, Any] | None = None) -> Explanation:
@@ -244,7 +244,8 @@ class InferenceSession(SessionApi):
                 profile.wall_s.append(trace.total_s)
         with self._lock.exclusive():
             profile.peaks = measure_peaks(self._rt)
-        profile.queueing = [e.queueing for e in run_record.executables]
+        ran = zip(run_record.executables, run_record.programs, strict=True)
+        profile.queueing = [executable.queueing(program) for executable, program in ran]
         return profile
 
     def tune(

@@ -48,6 +48,7 @@ class Queue:
         dynamic, known = instance.dynamic, replaced or {}
         self._scalars = [] if dynamic is None else [s for s in dynamic.scalars if s.step not in known]
         self._grids = [] if dynamic is None else [(i, made) for i, made in dynamic.grids.items() if i not in known]
+        self._values: Values = ()  # of the last run
         self._found: dict[int, Any] = {}  # grids and groups of the last run, by step
 
     def iterations(self, plan: LoopCarryPlan) -> EnqueuedLoopIterations | str:
@@ -72,6 +73,7 @@ class Queue:
                 if isinstance(phase, LaunchSequence):
                     phase.invalidate()
         if values:
+            self._values = values
             self._set_values(values)
         return True
 
@@ -102,6 +104,7 @@ class Queue:
         Resident workers of another megakernel leave once there are launches on the queue, which their threads then
         execute without being woken.
         """
+        self._values = values
         if not self.begin(values):
             return self.instance.selector.plain.run(host_values, on_device, values, meanwhile)
         rt = self.instance.rt
@@ -261,6 +264,9 @@ class Queue:
 
         Raises OpaliteError if a host operator is between launches.
         """
+        if not self.instance.arguments.is_random and not self.begin(self._values):
+            self.instance.selector.plain.replay()
+            return
         for phase in self.phases:
             if isinstance(phase, LaunchSequence):
                 self._enqueue(phase)

@@ -26,7 +26,8 @@ class StrategySelector:
 
     The thread that holds the executable's lock calls it. builder: of the megakernel. megakernel: launches joined.
     host_fast_path: the megakernel between two copies of arrays. linking: chooses linked kernels, where they are
-    supported. steady: what `pick` returns for all runs on arrays; None if that may change.
+    supported. steady: what `pick` returns for all runs on arrays; None if that may change. last: the strategy of the
+    last run, if there was one.
     """
 
     def __init__(self, instance: ShapeInstance, megakernels: Megakernels, linking: LinkedKernelChoice | None) -> None:
@@ -35,6 +36,7 @@ class StrategySelector:
         self.megakernel: MegakernelStrategy | None = None
         self.host_fast_path: HostFastPath | None = None
         self.steady: Strategy | None = None
+        self.last: Strategy | None = None
         self._plain: Queue | None = None
         self._sliced: TimeSlicedQueue | None = None
 
