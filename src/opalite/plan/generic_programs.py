@@ -12,7 +12,7 @@ from .program import SourceSpec
 
 _URGENT = (
     *("Conv", "Pool", "Elementwise", "Concat", "Softmax", "Resize", "Gather", "Recurrent", "TopK", "PlaceCast"),
-    *("QuantizedMatMul", "IntegerMatMul"),
+    *("QuantizedMatMul", "IntegerMatMul", "NonMaxSuppression", "GridSample", "RoiAlign", "RoiPool"),
 )
 """Operators whose programs most models need, in order of urgency."""
 

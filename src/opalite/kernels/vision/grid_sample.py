@@ -38,10 +38,10 @@ class _GridSample(Kernel):
         items = n * chunks * ceil_div(positions, params["RUN"])
         depth, height, width = (1, *sizes)[-3:]
         defines = {"STORAGE": STORAGE[y.type.storage], "POSITION_STORAGE": STORAGE[grid.type.storage], "PACK": pack}
-        defines |= {"DIMS": len(sizes), "TAPS": TAPS[op.mode], "PADDING": PADDINGS.index(op.padding)}
-        defines |= {"CORNERS": op.align_corners, "CHUNK": params["CHUNK"], "RUN": params["RUN"]}
+        defines |= {"DIMS": len(sizes), "TAPS": TAPS[op.mode], "CHUNK": params["CHUNK"], "RUN": params["RUN"]}
         args: Args = {"x": x, "grid": grid, "y": y, "items": items, "positions": positions, "chunks": chunks}
         args |= {"blocks": blocks, "depth": depth, "height": height, "width": width}
+        args |= {"padding": PADDINGS.index(op.padding), "corners": int(op.align_corners)}
         return [Launch("grid_sample", args, (items,), (params["WG"],), defines)]
 
 

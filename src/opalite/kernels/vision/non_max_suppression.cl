@@ -1,6 +1,6 @@
 // Greedy non-maximum suppression; needs include/ordering_and_heap.cl (LARGEST, best on top) in front.
-//   CENTRED    boxes are x, y of the centre, width, height; else y, x of two opposite corners
-//   THRESHOLD  only scores above `threshold` take part; else all
+//   centred      boxes are x, y of the centre, width, height; else y, x of two opposite corners
+//   has_least    only scores above `threshold` take part; else all
 // First nms_heap or nms_rounds finds the boxes kept for each batch entry and class: `kept` rows of `most` box numbers and
 // their `counts`; then nms_offsets and nms_write put them together in order.
 #pragma OPENCL FP_CONTRACT OFF
@@ -9,20 +9,20 @@ typedef struct {
     ACC low0, low1, high0, high1;
 } Box;
 
-static inline Box load_box(global const REAL *boxes, size_t i) {
+static inline Box load_box(global const REAL *boxes, size_t i, int centred) {
     const ACC a = LOAD(boxes, 4 * i), b = LOAD(boxes, 4 * i + 1), c = LOAD(boxes, 4 * i + 2), d = LOAD(boxes, 4 * i + 3);
     Box box;
-#if CENTRED
-    box.low0 = a - c / 2;
-    box.low1 = b - d / 2;
-    box.high0 = a + c / 2;
-    box.high1 = b + d / 2;
-#else
-    box.low0 = fmin(a, c);
-    box.low1 = fmin(b, d);
-    box.high0 = fmax(a, c);
-    box.high1 = fmax(b, d);
-#endif
+    if (centred) {
+        box.low0 = a - c / 2;
+        box.low1 = b - d / 2;
+        box.high0 = a + c / 2;
+        box.high1 = b + d / 2;
+    } else {
+        box.low0 = fmin(a, c);
+        box.low1 = fmin(b, d);
+        box.high0 = fmax(a, c);
+        box.high1 = fmax(b, d);
+    }
     return box;
 }
 
@@ -40,17 +40,13 @@ static inline int overlap(Box a, Box b, ACC limit) {
     return ratio + fma(-ratio, joined, shared) / joined > limit;
 }
 
-#if THRESHOLD
-#define TAKES_PART(i) (LOAD(line, i) > threshold)
-#else
-#define TAKES_PART(i) 1
-#endif
+#define TAKES_PART(i) (!has_least || LOAD(line, i) > threshold)
 
 #ifdef WG
 // One work-group for each class: in every round drop what the last kept box overlaps and keep the best of the rest.
 kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void nms_rounds(
     global const REAL *boxes, global const REAL *scores, global int *candidates, global int *kept, global int *counts,
-    int classes, int size, int most, ACC limit, ACC threshold
+    int classes, int size, int most, int centred, int has_least, ACC limit, ACC threshold
 ) {
     local int found, best[WG];
     local CODE best_code[WG];
@@ -69,11 +65,11 @@ kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void nms_rounds(
         int mine = -1;
         CODE code = 0;
         Box box;
-        if (last >= 0) box = load_box(own_boxes, last);
+        if (last >= 0) box = load_box(own_boxes, last, centred);
         for (int j = me; j < found; j += WG) {
             const int i = left[j];
             if (i < 0) continue;
-            if (last >= 0 && (i == last || overlap(box, load_box(own_boxes, i), limit))) {
+            if (last >= 0 && (i == last || overlap(box, load_box(own_boxes, i, centred), limit))) {
                 left[j] = -1;
                 continue;
             }
@@ -110,7 +106,7 @@ kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void nms_rounds(
 // overlaps is then decided exactly.
 #define AT(row, j) ((row) * room + (j))
 static inline int overlaps_kept(Box box, global const REAL *boxes, global const int *own, global const ACC *corners, int room,
-                                int n, ACC limit) {
+                                int n, int centred, ACC limit) {
     const ACC area = (box.high0 - box.low0) * (box.high1 - box.low1);
     for (int j = 0; j < n; j += PACK) {
         const ACCV side0 = fmin((ACCV)box.high0, VLOAD(PACK, 0, corners + AT(2, j)))
@@ -122,7 +118,7 @@ static inline int overlaps_kept(Box box, global const REAL *boxes, global const 
         // A hair more than the limit asks for, so that no rounding lets an overlap through.
         if (!any(shared * (ACC)1.0001f > limit * joined)) continue;
         for (int k = j; k < min(j + PACK, n); ++k) {
-            if (overlap(box, load_box(boxes, own[k]), limit)) return 1;
+            if (overlap(box, load_box(boxes, own[k], centred), limit)) return 1;
         }
     }
     return 0;
@@ -141,7 +137,8 @@ static inline void keep_corners(Box box, global ACC *corners, int room, int n) {
 
 kernel void nms_heap(
     global const REAL *boxes, global const REAL *scores, global int *candidates, global int *kept, global int *counts,
-    global ACC *corners, int lines, int classes, int size, int most, int room, ACC limit, ACC threshold
+    global ACC *corners, int lines, int classes, int size, int most, int room, int centred, int has_least, ACC limit,
+    ACC threshold
 ) {
     const int id = get_global_id(0);
     if (id >= lines) return;
@@ -159,8 +156,8 @@ kernel void nms_heap(
         const int next = heap[0];
         heap[0] = heap[--left];
         if (left > 0) sift_down(heap, 0, left, line, 1);
-        const Box box = load_box(own_boxes, next);
-        if (overlaps_kept(box, own_boxes, own, own_corners, room, n, limit)) continue;
+        const Box box = load_box(own_boxes, next, centred);
+        if (overlaps_kept(box, own_boxes, own, own_corners, room, n, centred, limit)) continue;
         keep_corners(box, own_corners, room, n);
         own[n++] = next;
     }

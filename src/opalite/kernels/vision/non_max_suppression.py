@@ -12,7 +12,12 @@ from ...ops.nms import NonMaxSuppression
 from ...ops.operator import Cost
 from ..kernel import Kernel, Params, Problem, register
 from ..kernel_sources import read_source
-from ..launch import STORAGE, Args, Launch, Scratch, ceil_div
+from ..launch import STORAGE, Args, Defines, Launch, Scratch, ceil_div
+
+
+def nms_defines(stored: DType) -> Defines:
+    """The defines of non_max_suppression.cl beside PACK or WG."""
+    return {"STORAGE": STORAGE[stored], "LARGEST": True, "WORST_ON_TOP": False}
 
 
 class _NonMaxSuppression(Kernel):
@@ -33,8 +38,7 @@ class _NonMaxSuppression(Kernel):
         batch, classes, size = scores.shape
         lines, most = batch * classes, min(op.max_output, size)
         stored = scores.type.storage
-        defines = {"STORAGE": STORAGE[stored], "LARGEST": True, "WORST_ON_TOP": False}
-        defines |= {"CENTRED": bool(op.center_point_box), "THRESHOLD": op.score is not None}
+        defines = nms_defines(stored)
         if counted:
             defines["PACK"] = device.pack
         else:
@@ -45,6 +49,7 @@ class _NonMaxSuppression(Kernel):
         kept, counts, offsets = (Scratch(name, nbytes) for name, nbytes in each.items())
         args: Args = {"boxes": boxes, "scores": scores, "kept": kept, "counts": counts}
         args |= {"candidates": Scratch("candidates", 4 * lines * size), "classes": classes, "size": size, "most": most}
+        args |= {"centred": int(op.center_point_box), "has_least": int(op.score is not None)}
         if counted:
             room = ceil_div(most, device.pack) * device.pack
             corners = Scratch("corners", number(0).itemsize * 5 * lines * room)

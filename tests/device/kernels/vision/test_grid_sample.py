@@ -34,7 +34,11 @@ def check(
     attrs = {"mode": mode, "padding": padding, "align_corners": corners}
     precision = DType.FLOAT16 if half else None
     node = make_node("GridSample", attrs, [x, grid], precision=precision)
-    assert kernel.refuse(kernel.problem(node, rt.info)) is None
+    why = kernel.refuse(kernel.problem(node, rt.info))
+    if kernel.tier == "generic" and (mode != "linear" or node.x.type.storage is not DType.FLOAT32):
+        assert why is not None
+        return
+    assert why is None
     binding = kernel.bindings(kernel.problem(node, rt.info))[0]
     node = make_node("GridSample", attrs, [x, grid], binding=binding, precision=precision)
     (got,) = run_node(rt, kernel, node, [x, grid])

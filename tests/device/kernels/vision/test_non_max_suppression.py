@@ -28,6 +28,9 @@ def check(
     attrs = {"center_point_box": 0, "max_output": 10, "iou": 0.3, "score": 0.2} | changed
     arrays = [boxes, scores]
     node = make_node("NonMaxSuppression", attrs, arrays, precision=DType.FLOAT16 if half else None)
+    if kernel.tier == "generic" and (half or kernel.refuse(kernel.problem(node, rt.info)) is not None):
+        assert kernel.refuse(kernel.problem(node, rt.info)) is not None
+        return
     got = run_node(rt, kernel, node, arrays)
     want = node.op.reference(arrays)
     np.testing.assert_array_equal(got[0], want[0])

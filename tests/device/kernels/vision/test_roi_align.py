@@ -33,7 +33,11 @@ def check(
     arrays = [x, REGIONS.astype(regions), images.astype(np.int32) if half else images]
     precision = DType.FLOAT16 if half else None
     node = make_node("RoiAlign", attrs, arrays, precision=precision)
-    assert kernel.refuse(kernel.problem(node, rt.info)) is None
+    why = kernel.refuse(kernel.problem(node, rt.info))
+    if kernel.tier == "generic" and (half or node.op.maximum):
+        assert why is not None
+        return
+    assert why is None
     binding = kernel.bindings(kernel.problem(node, rt.info))[0]
     node = make_node("RoiAlign", attrs, arrays, binding=binding, precision=precision)
     (got,) = run_node(rt, kernel, node, arrays)
