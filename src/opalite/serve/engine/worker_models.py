@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,8 @@ _OPTIONS: dict[str, type] = {
     "chat": bool,
     "system": str,
 }
+_OF_REQUESTS = ("timeout", "priority", "stream", "triton_enable_empty_final_response")
+"""Parameters of a request that are not the model's. `stream` is sent by some clients, whose path says it."""
 _TOLERANCE = 0.01  # of the largest value, between rows of a batch and single runs
 
 
@@ -263,7 +266,12 @@ class TextModel:
         self._generator.close()
 
     def _options(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of Generator.stream. Invalid for a value of another type."""
+        """The options of Generator.stream. Invalid for a value of another type, and for unknown names."""
+        unknown = next((n for n in parameters if n not in _OPTIONS and n not in _OF_REQUESTS), None)
+        if unknown is not None:
+            near = get_close_matches(unknown, _OPTIONS, 1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise Invalid(f"there is no parameter '{unknown[:64]}'; known are {', '.join(_OPTIONS)}{hint}")
         found = {}
         for name, kind in _OPTIONS.items():
             value = parameters.get(name)

@@ -141,9 +141,11 @@ def test_texts_are_written_in_pieces_one_after_the_other(tmp_path: Path, rt: Run
         assert time.monotonic() - before < 5
         with pytest.raises(Invalid, match="'max_tokens' is int, got 'many'"):
             await server.infer(asking("x", max_tokens="many"))
+        with pytest.raises(Invalid, match=r"no parameter 'max_token'.*did you mean 'max_tokens'"):
+            await server.infer(asking("x", max_token=3))
         with pytest.raises(Invalid, match="max_tokens is a number from 1"):
             await server.infer(asking("x", max_tokens=0))
         told = server.statistics("writer")[0]
-        assert (told.success.count, told.fail.count, told.cancel.count) == (4, 2, 1)
+        assert (told.success.count, told.fail.count, told.cancel.count) == (4, 3, 1)
 
     serve({"writer": folder}, rt, test)
