@@ -13,6 +13,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.patch import Patch
 from ...ir.symbols import always_equal, is_symbolic
+from ...ir.tensor_type import Shape
 from ...ops.conv import Conv, DepthwiseNhwc, neutral_zeros
 from ...ops.data_movement import Reshape, Transpose
 from ...ops.elementwise import Elementwise
@@ -184,7 +185,7 @@ def _is_by_channel(node: Node, inside: dict[Value, Node]) -> bool:
             x, y = node.x.shape, node.y.shape
             return len(x) >= 3 and len(y) >= 3 and always_equal(x[:2], y[:2])
         case Reduce():
-            return _is_spatial_reduce(node, keepdims=True)
+            return _is_spatial_reduce(node, keepdims=True) or _is_channel_reduce(node)
         case Conv():
             return _is_depthwise(node) or is_patches(node)
         case Elementwise(expr=expr):
@@ -192,8 +193,19 @@ def _is_by_channel(node: Node, inside: dict[Value, Node]) -> bool:
             if expr.uses_coords or len(shape) < 3:
                 return False
             values = [v for v in node.inputs if v is not None]
-            return all(v.shape == shape if v in inside else _is_of_channels(v, len(shape)) for v in values)
+            return all(_is_broadcast(v, shape) if v in inside else _is_of_channels(v, len(shape)) for v in values)
     return False
+
+
+def _is_channel_reduce(node: Node) -> bool:
+    op = node.op
+    return isinstance(op, Reduce) and op.axes == (1,) and op.keepdims and len(node.x.shape) >= 3
+
+
+def _is_broadcast(v: Value, shape: Shape) -> bool:
+    """Whether `v` has the axes of `shape`, some perhaps of one element."""
+    same = zip(v.shape, shape, strict=False)
+    return len(v.shape) == len(shape) and all(always_equal(n, m) or always_equal(n, 1) for n, m in same)
 
 
 def _is_of_channels(v: Value, rank: int) -> bool:
@@ -234,7 +246,8 @@ def _last(node: Node, known: dict[Value, Value], added: Added) -> Node:
     if isinstance(op, Reshape):
         return node.with_(op=Reshape((n, *rest, c)), inputs=[x], outputs=[out])
     if isinstance(op, Reduce):
-        axes = tuple(range(1, len(node.x.shape) - 1))
+        last = len(node.x.shape) - 1
+        axes = (last,) if op.axes == (1,) else tuple(range(1, last))
         out = out if op.keepdims else value_like(node.y, node.y.shape)
         return node.with_(op=replace(op, axes=axes), inputs=[x], outputs=[out])
     if isinstance(op, Elementwise):
