@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from ..cost import share_of_peak
 from ..ir.device.device_info import DeviceInfo
+from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ir.place import FLAT, Layout
 from ..ir.plugins import watch
@@ -93,6 +94,10 @@ class Kernel:
     def bindings(self, p: Any) -> Bindings:
         """Every combination of layouts that the kernel accepts for the node; row-major by default."""
         return (flat_binding(p.node),)
+
+    def takes(self, i: int, stored: DType, wanted: DType) -> bool:
+        """Whether input `i` needs no cast if it is stored as `stored` and the node's precision is `wanted`: floats."""
+        return stored is wanted
 
     def illegal(self, p: Any, params: Params) -> str | None:
         """The reason why `params` do not work for the node, or None; by default, those of the size of WG."""

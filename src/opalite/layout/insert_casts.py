@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import PlacementError
 from ..ir.device.device_info import DeviceInfo
+from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value, new_value
 from ..ir.place import FLAT, HOST, OPENCL, Layout, Place, Target
 from ..ir.tensor_type import TensorType
@@ -122,10 +123,19 @@ def insert_casts(
                 node.inputs[i] = caster.to(v, HOST)
             else:
                 assert layout is not None
-                node.inputs[i] = caster.to(v, Place(Target.OPENCL, layout, node.stored_input(i)))
+                node.inputs[i] = caster.to(v, Place(Target.OPENCL, layout, _read_precision(node, i, v)))
         caster.nodes.append(node)
     graph.outputs = [v if v in lasting else caster.to(v, HOST) for v in graph.outputs]
     graph.nodes = caster.nodes
+
+
+def _read_precision(node: Node, i: int, v: Value) -> DType | None:
+    """The precision in which the node reads its input: the value's own, if the kernel takes either."""
+    wanted, kernel = node.stored_input(i), node.chosen.option.kernel
+    if v.is_const or v.dtype is not DType.FLOAT32 or kernel is None:
+        return wanted
+    takes = kernel.takes(i, v.type.storage, wanted or DType.FLOAT32)
+    return v.type.place.precision if takes else wanted
 
 
 def stored_array(v: Value) -> np.ndarray[Any, Any]:

@@ -104,3 +104,20 @@ def test_each_kind_of_storage_has_what_belongs_to_it(name: str, memory: Memory |
     assert by_kind[Storage.SEPARATE] >= 1 + len(graph.outputs), "the input and every output"
     assert by_kind[Storage.DYNAMIC] >= 1, "what lies between"
     assert not [n for n in graph.nodes if n.x.producer is None and n.x.type.place.target is not Target.HOST]
+
+
+def test_elementwise_operators_and_sums_read_halves_and_floats_alike() -> None:
+    """Exponentials and sums of squares are kept in float32 between halves, without casts."""
+    g = GraphMaker()
+    x = g.add("product", "MatMul", g.input("x", 64, 96), g.noise("w", 96, 128), trans_a=False, trans_b=False)
+    grown = g.map("grown", "exp", x)
+    size = g.add("size", "Reduce", x, kind="l2", axes=(1,), keepdims=True)
+    scaled = g.map("scaled", "div", grown, size)
+    mean = g.add("mean", "Reduce", size, kind="mean", axes=(0,), keepdims=True)
+    graph = g.done(g.map("sum", "add", scaled, mean))
+    optimise(graph)
+    set_precision(graph, PrecisionPolicy(Precision.FP16))
+    place(graph, load("nvidia_h200"))
+    assert {n.precision for n in graph.nodes if n.op.name == "Reduce"} == {Precision.FP32, Precision.FP16}
+    moves = [n for n in casts(graph) if n.x.type.place.target is n.y.type.place.target]
+    assert len(moves) == 2, "besides the input's and the output's"

@@ -91,6 +91,9 @@ class ElementwiseFlat(Kernel):
     op = "Elementwise"
     space = {"VEC": (16, 8, 4, 2, 1), "ITEMS": (8, 4, 2, 1, 16)}
 
+    def takes(self, i: int, stored: DType, wanted: DType) -> bool:
+        return True
+
     def refuse(self, p: Problem) -> str | None:
         if len(p.node.inputs) > MAX_OPERANDS:
             return f"{len(p.node.inputs)} operands are more than {MAX_OPERANDS}"

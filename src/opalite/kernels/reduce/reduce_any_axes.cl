@@ -15,7 +15,7 @@ static inline size_t position(global const int *axes, int count, int index) {
     return at;
 }
 
-kernel void reduce_strided(global const REAL *x, global REAL *y, global const int *kept, int kept_axes,
+kernel void reduce_strided(global const SOURCE *x, global REAL *y, global const int *kept, int kept_axes,
                            global const int *reduced, int reduced_axes, int results, int runs, int run, int step,
                            int count) {
     const int id = get_global_id(0);
@@ -38,7 +38,7 @@ kernel void reduce_strided(global const REAL *x, global REAL *y, global const in
     ACC sum = 0;
     for (int r = 0; r < runs; ++r) {
         const size_t base = position(reduced, reduced_axes, r);
-        for (int i = 0; i < run; ++i) sum += exp(LOAD(x, base + (size_t)i * step) - shift);
+        for (int i = 0; i < run; ++i) sum += exp(ELEMENTS(1, x, base + (size_t)i * step) - shift);
     }
     v = log(sum) + shift;
 #endif

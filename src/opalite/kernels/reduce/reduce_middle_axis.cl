@@ -57,7 +57,7 @@ kernel void reduce_lines(global const SOURCE *x, global RESULT *y, int outer, in
 #if KIND == 9
     const ACCV shift = ((v > (ACC)LEAST) & (v < (ACC)MOST)) ? v : (ACCV)0;
     ACCV sum = (ACCV)0;
-    for (int j = get_local_id(1); j < own; j += LY) sum += exp(LOADV(x, (size_t)j * inner) - shift);
+    for (int j = get_local_id(1); j < own; j += LY) sum += exp(ELEMENTS(PACK, x, (size_t)j * inner) - shift);
     FOLD_LINE(LANES_ADD, sum, part);
     v = log(sum) + shift;
 #endif

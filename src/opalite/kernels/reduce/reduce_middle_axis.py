@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import FLAT, packed
 from ...ops.reduce import Reduce
@@ -32,6 +33,9 @@ class ReduceMiddleAxis(Kernel):
         "LY": (8, 1, 2, 4, 16, 32, 64, 128, 256),
         "PARTS": PARTS,
     }
+
+    def takes(self, i: int, stored: DType, wanted: DType) -> bool:
+        return i == 0 or stored is wanted
 
     def refuse(self, p: Problem) -> str | None:
         if why := reduce_refusal(p.node):

@@ -8,7 +8,7 @@
 static inline ACCV own_columns(global const SOURCE *x, int columns) {
     ACCV total = (ACCV)START;
     int i = get_local_id(0) * PACK;
-#if defined(BLOCK_LOAD) && FIRST_PASS
+#if defined(BLOCK_LOAD) && FIRST_PASS && READS == 0
     for (int at = 0; BLOCKS_FIT && at + WG * PACK <= columns;) {
         ACCV a = (ACCV)START;
         const int stop = min(columns, at + BLOCK * WG * PACK);
@@ -53,10 +53,10 @@ kernel ROW_GROUP void reduce_rows(global const SOURCE *x, global RESULT *y, int 
 #if KIND == 9
     const ACC shift = isfinite(v) ? v : (ACC)0;
     ACCV sums = (ACCV)0;
-    for (int i = get_local_id(0) * PACK; i + PACK <= own; i += WG * PACK) sums += exp(LOADV(x, i) - shift);
+    for (int i = get_local_id(0) * PACK; i + PACK <= own; i += WG * PACK) sums += exp(ELEMENTS(PACK, x, i) - shift);
     ACC sum = 0;
     for (int k = 0; k < PACK; ++k) sum += ((const ACC *)&sums)[k];
-    for (int i = whole + get_local_id(0); i < own; i += WG) sum += exp(LOAD(x, i) - shift);
+    for (int i = whole + get_local_id(0); i < own; i += WG) sum += exp(ELEMENTS(1, x, i) - shift);
     FOLD_ROW(LANES_ADD, sum, part);
     v = log(sum) + shift;
 #endif

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import FLAT
 from ..codegen.epilogue import Epilogue, epilogue_binding, epilogue_refusal, rows_epilogue
@@ -28,6 +29,9 @@ class ReduceRows(Kernel):
 
     op = "Reduce"
     space = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE, "PARTS": PARTS}
+
+    def takes(self, i: int, stored: DType, wanted: DType) -> bool:
+        return i == 0 or stored is wanted
 
     def refuse(self, p: Problem) -> str | None:
         view = ReduceView.of(p.node, FLAT)

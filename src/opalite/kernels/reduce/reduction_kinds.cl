@@ -106,12 +106,27 @@ static inline ACC join_lanes(ACCV v) {
 #ifndef LAST_PASS
 #define LAST_PASS 1
 #endif
-#if FIRST_PASS
+//   READS   what x holds: 0 elements of STORAGE, 1 halves, 2 floats
+#ifndef READS
+#define READS 0
+#endif
+#if FIRST_PASS && READS == 1
+#define SOURCE half
+#define ELEMENTS(n, p, i) HLOAD(n, i, p)
+#elif FIRST_PASS && READS == 2
+#define SOURCE float
+#define ELEMENTS(n, p, i) CONVERT_N(n, ACC)(VLOAD(n, i, p))
+#elif FIRST_PASS
 #define SOURCE REAL
-#define TAKE(n, p, i) MAP(LOADN(n, p, i))
+#define ELEMENTS(n, p, i) LOADN(n, p, i)
 #else
 #define SOURCE ACC
-#define TAKE(n, p, i) VLOAD(n, i, p)
+#define ELEMENTS(n, p, i) VLOAD(n, i, p)
+#endif
+#if FIRST_PASS
+#define TAKE(n, p, i) MAP(ELEMENTS(n, p, i))
+#else
+#define TAKE ELEMENTS
 #endif
 #if LAST_PASS
 #define RESULT REAL

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import Layout
 from ...ir.symbols import always_equal
@@ -59,7 +60,11 @@ def reduced_count(node: Node) -> int:
 
 def reduce_defines(node: Node) -> Defines:
     """Defines that all reduction kernels share."""
-    return {"STORAGE": STORAGE[node.x.type.storage], "KIND": NUMBERS[node.as_(Reduce).kind]}
+    x, y = node.x.type, node.y.type
+    kind = NUMBERS[node.as_(Reduce).kind]
+    if x.dtype is DType.FLOAT32 and {x.storage, y.storage} == {DType.FLOAT16, DType.FLOAT32}:
+        return {"STORAGE": STORAGE[y.storage], "KIND": kind, "READS": 1 if x.storage is DType.FLOAT16 else 2}
+    return {"STORAGE": STORAGE[x.storage], "KIND": kind}
 
 
 def useful_parts(node: Node, results: int, length: int, least: int, device: DeviceInfo) -> int:
@@ -90,6 +95,9 @@ class ReduceAnyAxes(Kernel):
     rank = 1
     op = "Reduce"
     space = {}
+
+    def takes(self, i: int, stored: DType, wanted: DType) -> bool:
+        return i == 0 or stored is wanted
 
     def refuse(self, p: Problem) -> str | None:
         if p.node.epilogue is not None:

@@ -155,6 +155,29 @@ def test_half_storage(rt: Runtime) -> None:
                 np.testing.assert_allclose(got, node.op.reference([x])[0], rtol=2e-3)
 
 
+@pytest.mark.parametrize("stored", [DType.FLOAT16, DType.FLOAT32])
+@pytest.mark.parametrize("kind", ["mean", "l2", "logsumexp"])
+@pytest.mark.parametrize("shape, axes", [((5, 67), (1,)), ((5, 67), (0,)), ((3, 70, 9), (0, 2)), ((2, 1 << 17), (1,))])
+def test_halves_are_reduced_to_floats_and_back(
+    rt: Runtime, kind: str, stored: DType, shape: tuple[int, ...], axes: tuple[int, ...]
+) -> None:
+    """x is stored as the result is not."""
+    x = np.random.default_rng(11).random(shape, np.float32)
+    x = x.astype(np.float16).astype(np.float32)
+    served = 0
+    for kernel in kernels_for("Reduce"):
+        attrs = {"kind": kind, "axes": axes, "keepdims": True}
+        node = make_node("Reduce", attrs, [x], precision=DType.FLOAT32 if stored is DType.FLOAT16 else DType.FLOAT16)
+        if kernel.tier != "optimized" or kernel.refuse(kernel.problem(node, rt.info)) is not None:
+            continue
+        assert kernel.takes(0, stored, node.y.type.storage) or kernel.images_only
+        node.x.type = node.x.type.with_place(node.x.type.place.with_precision(stored))
+        (got,) = run_node(rt, kernel, node, [x])
+        np.testing.assert_allclose(got, node.op.reference([x])[0], rtol=1e-5 if stored is DType.FLOAT16 else 2e-3)
+        served += not kernel.images_only
+    assert served
+
+
 @pytest.mark.parametrize(
     "kind, last, axis, dtype",
     pairwise(["max", "min"], [False, True], [0, 1, 2], [np.float32, np.float64, np.int32, np.uint8, np.int64]),

@@ -49,6 +49,34 @@ CASES = (
     ),
     Case(
         "keep_channels_last",
+        "a response normalisation, of channels and pixels",
+        KEEP,
+        """
+        graph g(%x: f32[2,3,5,4]) {
+            const %s: f32[1,4,1,1] = seed 3
+            %f = Transpose(%x) {perm=[0, 3, 1, 2]}
+            %l = Reduce(%f) {axes=[2, 3], keepdims=true, kind="l2"}
+            %m = Reduce(%l) {axes=[1], keepdims=true, kind="mean"}
+            %q = Elementwise(%l, %m) {expr="add($1, 1.0:f32); div($0, %0)"}
+            %r = Elementwise(%f, %q, %s) {expr="mul($0, $1); mul(%0, $2); add(%1, $0)"}
+            %y = Transpose(%r) {perm=[0, 2, 3, 1]}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[2,3,5,4]) {
+            const %s: f32[1,4,1,1] = seed 3
+            %l = Reduce(%x) {axes=[1, 2], keepdims=true, kind="l2"}
+            %m = Reduce(%l) {axes=[3], keepdims=true, kind="mean"}
+            %q = Elementwise(%l, %m) {expr="add($1, 1.0:f32); div($0, %0)"}
+            %t = Reshape(%s) {shape=[4]}
+            %r = Elementwise(%x, %q, %t) {expr="mul($0, $1); mul(%0, $2); add(%1, $0)"}
+            return %r
+        }
+        """,
+    ),
+    Case(
+        "keep_channels_last",
         "patches are rows of a product",
         KEEP,
         """
