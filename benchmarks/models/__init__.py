@@ -26,6 +26,7 @@ from . import (
     transformer,
     unet,
     yolo,
+    yolo11,
 )
 from .net import Batch
 
@@ -35,6 +36,7 @@ _BUILDERS: dict[str, Callable[[Batch], onnx.ModelProto]] = {
     "mobilenet_v3_small": partial(mobilenet.v3, size="small"),
     "mobilenet_v3_large": partial(mobilenet.v3, size="large"),
     "resnet18": partial(resnet.resnet, depth=18),
+    "resnet_cifar": resnet.resnet_cifar,
     "resnet50": partial(resnet.resnet, depth=50),
     "squeezenet1_1": plain.squeezenet,
     "alexnet": plain.alexnet,
@@ -42,10 +44,12 @@ _BUILDERS: dict[str, Callable[[Batch], onnx.ModelProto]] = {
     "inception_v1": inception.v1,
     "inception_v3": inception.v3,
     "densenet121": densenet.densenet121,
+    "shufflenet_v1": shufflenet.shufflenet_v1,
     "shufflenet_v2": shufflenet.shufflenet_v2,
     "efficientnet_b0": efficientnet.b0,
     "yolov8n_320": partial(yolo.yolov8n, size=320),
     "yolov8n_640": partial(yolo.yolov8n, size=640),
+    "yolo11n_320": partial(yolo11.yolo11n, size=320),
     "unet_256": unet.unet,
     "vit_tiny": partial(transformer.vit, width=192, heads=3),
     "vit_b16": partial(transformer.vit, width=768, heads=12),

@@ -1,4 +1,4 @@
-"""ShuffleNet V2 (Ma et al., 2018)."""
+"""ShuffleNet V1 (Zhang et al., 2018) and V2 (Ma et al., 2018)."""
 
 from __future__ import annotations
 
@@ -38,3 +38,29 @@ def shuffle(net: Net, x: str, side: int) -> str:
     c = net.channels(x)
     y = net.transpose(net.reshape(x, 0, 2, c // 2, side, side), 0, 2, 1, 3, 4)
     return net.reshape(y, 0, c, side, side)
+
+
+def shufflenet_v1(batch: Batch) -> onnx.ModelProto:
+    """ShuffleNet V1 1.0 with 3 groups."""
+    net = Net("shufflenet_v1")
+    x = net.relu(net.conv_bn(net.input("input", (batch, 3, 224, 224)), 24, 3, stride=2))
+    x = net.max_pool(x, 3, 2, 1)
+    for channels, blocks in ((240, 4), (480, 8), (960, 4)):
+        side = 28 * 240 // channels
+        for i in range(blocks):
+            x = grouped_unit(net, x, channels, side, first=i == 0)
+    return net.model(net.classifier(x))
+
+
+def grouped_unit(net: Net, x: str, channels: int, side: int, *, first: bool) -> str:
+    """Grouped 1x1, shuffle, depthwise 3x3 and grouped 1x1 convolutions; the first of a stage halves the size."""
+    groups, width = 3, channels // 4
+    y = net.relu(net.conv_bn(x, width, groups=1 if net.channels(x) == 24 else groups))
+    high = side * (2 if first else 1)
+    y = net.transpose(net.reshape(y, 0, groups, width // groups, high, high), 0, 2, 1, 3, 4)
+    y = net.of_channels(net.reshape(y, 0, width, high, high), width)
+    y = net.conv_bn(y, width, 3, stride=2 if first else 1, groups=width, gain=LINEAR_GAIN)
+    if not first:
+        return net.relu(net.add(x, net.conv_bn(y, channels, groups=groups, gain=0.5)))
+    y = net.conv_bn(y, channels - net.channels(x), groups=groups, gain=0.5)
+    return net.relu(net.concat(net.average_pool(x, 3, 2, 1), y))

@@ -54,15 +54,18 @@ def pyramid_pool(net: Net, x: str) -> str:
 
 def detect(net: Net, levels: tuple[str, ...], size: int) -> str:
     """The head of each level, and its decoding to boxes and scores."""
-    strides = (8, 16, 32)
     wide = 4 * BINS
     flat = []
     for x in levels:
         box = net.conv(conv(net, conv(net, x, wide, 3), wide, 3), wide, gain=LINEAR_GAIN)
         score = net.conv(conv(net, conv(net, x, CLASSES, 3), CLASSES, 3), CLASSES, gain=LINEAR_GAIN)
         flat.append(net.reshape(net.concat(box, score), 0, wide + CLASSES, -1))
-    joined = net.concat(*flat, axis=2)
-    box, score = net.ops("Split", 2, joined, net.integers(wide, CLASSES), axis=1)
+    return decode(net, net.concat(*flat, axis=2), size)
+
+
+def decode(net: Net, joined: str, size: int) -> str:
+    """Boxes and scores of all anchors, from the distributions of the boxes' sides and the classes' logits."""
+    box, score = net.ops("Split", 2, joined, net.integers(4 * BINS, CLASSES), axis=1)
 
     # The expected distance over the bins, as a convolution with the weights 0, 1, ... BINS-1.
     bins = net.transpose(net.reshape(box, 0, 4, BINS, -1), 0, 2, 1, 3)
@@ -70,7 +73,7 @@ def detect(net: Net, levels: tuple[str, ...], size: int) -> str:
     index = net.constant(np.arange(BINS).reshape(1, BINS, 1, 1), "bins")
     distance = net.reshape(net.op("Conv", bins, index, kernel_shape=(1, 1)), 0, 4, -1)
 
-    centres, scale = anchors(size, strides)
+    centres, scale = anchors(size, (8, 16, 32))
     near, far = net.ops("Split", 2, distance, net.integers(2, 2), axis=1)
     origin = net.constant(centres, "anchors")
     low, high = net.op("Sub", origin, near), net.op("Add", origin, far)
