@@ -184,7 +184,7 @@ class HostThreadLoop:
         with_workers = self._uses_workers
         if with_workers is None:  # trials with workers come first, so that the workers can spin
             with_workers = len(self._times[True]) < _TRIALS
-        if with_workers and self._runs_alone:
+        if self._uses_workers and self._runs_alone:
             with_workers = False
             self._runs_alone -= 1
         if contended and with_workers:

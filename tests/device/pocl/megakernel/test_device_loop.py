@@ -266,6 +266,23 @@ def test_joining_is_decided_by_measurement(staying: Runtime) -> None:
     assert "joined by a megakernel" in executable.queueing(executable.program)
 
 
+def test_a_stored_decision_is_measured_again_after_a_late_worker(staying: Runtime) -> None:
+    """Trials with workers come first, although runs were to go without."""
+    session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
+    feeds = {"x": noise(1, 3, 12, 10)}
+    _, executable = run_until_linked(session, feeds)
+    loop = loop_of(executable)
+    if not loop._count:
+        pytest.skip("one core has no workers")
+    loop._times, loop._avoids_contention = {True: [], False: []}, False
+    loop._uses_workers, loop._valid_runs, loop._runs_alone = True, 1, 4096
+    session.run(None, feeds)
+    assert len(loop._times[True]) == 1
+    for _ in range(2 * host_thread_loop._TRIALS):
+        session.run(None, feeds)
+    assert loop._uses_workers is not None
+
+
 def test_runs_go_without_workers_that_keep_them_waiting(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock of the test's own: a run beside a late worker is followed by runs without, by more each time."""
     session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
