@@ -116,13 +116,8 @@ class GrowableDeviceTensor:
         if views[0] is not None and views[1] is not None:
             views[0][valid] = views[1][valid]
             return
-        lines = math.prod(self._sizes[: self.axis])
-        sizes = (
-            self.length * self._position_bytes,
-            source.capacity * self._position_bytes,
-            self.capacity * self._position_bytes,
-        )
-        self.rt.copy_lines(source.tensor.buffer, self.tensor.buffer, lines, *sizes)
+        size = self._position_bytes
+        source.copy_positions(first, self.tensor.buffer, first * size, self.capacity * size)
         self.rt.finish()
 
     def copy(self, capacity: int | None = None) -> GrowableDeviceTensor:
@@ -150,26 +145,25 @@ class GrowableDeviceTensor:
         """A view of all positions in device memory; None if it is not host memory, or stores another dtype."""
         return self.tensor.staging.shared(self.dtype, self.tensor.shape) if self.stored == self.dtype else None
 
-    def read_positions(self, target: Array, first: int) -> Any:
-        """Copy the positions from `first` on into `target`, which has room for all.
-
-        The caller keeps the result until the queue has finished.
-        """
-        count = self.length - first
-        valid = (slice(None),) * self.axis + (slice(first, self.length),)
+    def raw_positions(self, first: int) -> Array | None:
+        """A view of the positions from `first` on, as they are stored; None if the host has no access."""
         shared = self.tensor.staging.shared(self.stored, self.tensor.shape)
-        if shared is not None or self.is_int8:
-            target[valid] = self.numpy()[valid] if shared is None or self.is_int8 else shared[valid]
-            return None
-        rows = target if self.stored == self.dtype else np.empty(self.shape_at(count), self.stored)
-        lines, pitch = math.prod(self._sizes[: self.axis]), self._position_bytes
-        start, room = first * pitch, self.capacity * pitch
-        if rows is target:
-            return self.rt.read_lines(self.tensor.buffer, rows, lines, count * pitch, (start, start), (room, room))
-        self.rt.read_lines(self.tensor.buffer, rows, lines, count * pitch, (start, 0), (room, count * pitch))
-        self.rt.finish()
-        target[valid] = rows
-        return None
+        return None if shared is None else shared[(slice(None),) * self.axis + (slice(first, self.length),)]
+
+    def position_lines(self, first: int) -> tuple[int, int]:
+        """(number, bytes) of the lines that hold the positions from `first` on."""
+        return math.prod(self._sizes[: self.axis]), (self.length - first) * self._position_bytes
+
+    def copy_positions(self, first: int, target: Any, start: int = 0, pitch: int | None = None) -> Any:
+        """Enqueue a copy of the positions from `first` on, as they are stored, into a buffer or an array.
+
+        start: byte of the target where the first line goes. pitch: from line to line, None for no gaps. Keep the result
+        until an array is filled.
+        """
+        lines, nbytes = self.position_lines(first)
+        pitches = self.capacity * self._position_bytes, nbytes if pitch is None else pitch
+        starts = first * self._position_bytes, start
+        return self.rt.copy_lines(self.tensor.buffer, target, lines, nbytes, pitches, starts)
 
     def numpy(self) -> Array:
         """The valid part as a new array of `dtype`."""

@@ -1,15 +1,19 @@
-"""GrowableHostArrays: the arrays in host memory that show the valid part of a GrowableDeviceTensor."""
+"""The arrays in host memory that show the valid part of a GrowableDeviceTensor, and mirrors behind them."""
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from .device_tensor import DeviceTensor
 from .growable_device_tensor import GrowableDeviceTensor
 
 Array = np.ndarray[Any, Any]
+_MOST_GATHERED = 1 << 20  # bytes; more are read tensor by tensor
 
 
 class GrowableHostArrays:
@@ -53,20 +57,66 @@ class GrowableHostArrays:
         self.source.length = length
         self._mirrored = min(self._mirrored, length)
 
-    def update(self) -> Any:
-        """Copy new positions to a mirror. The caller keeps the result until the queue has finished."""
-        if not self.is_mirror:
-            return None
-        first, self._mirrored = min(self._mirrored, self.source.length), self.source.length
-        return self.source.read_positions(self._whole, first)
+    @property
+    def missing(self) -> int:
+        """The first position that a mirror lacks; the length if it lacks none."""
+        return min(self._mirrored, self.source.length) if self.is_mirror else self.source.length
+
+    def store(self, positions: Array) -> None:
+        """Copy the positions that the mirror lacks, as the tensor stores them."""
+        source = self.source
+        self._whole[(slice(None),) * source.axis + (slice(self.missing, source.length),)] = positions
+        self._mirrored = source.length
 
     def array(self) -> Array:
-        """The valid part, after `update`."""
-        source = self.source
-        found: Array = self._whole[(slice(None),) * source.axis + (slice(source.length),)]
+        """The valid part, once a mirror has all of it."""
+        found: Array = self._whole[(slice(None),) * self.source.axis + (slice(self.source.length),)]
         if self.is_mirror:
             found.flags.writeable = False
         return found
+
+
+class MirrorUpdates:
+    """Brings mirrors up to date. New positions of many tensors are gathered on the device, and read at once."""
+
+    def __init__(self) -> None:
+        self._gathered: DeviceTensor | None = None
+
+    def update(self, arrays: Sequence[GrowableHostArrays]) -> None:
+        """Read what the mirrors among `arrays` lack, and wait."""
+        remote: list[tuple[GrowableHostArrays, int]] = []
+        for each in arrays:
+            first = each.missing
+            if first == each.source.length:
+                continue
+            shared = each.source.raw_positions(first)
+            if shared is None:
+                remote.append((each, math.prod(each.source.position_lines(first))))
+            else:
+                each.store(shared)
+        if not remote:
+            return
+        total = sum(nbytes for _, nbytes in remote)
+        rt = remote[0][0].source.rt
+        host = np.empty(total, np.uint8)
+        parts = np.split(host, np.cumsum([nbytes for _, nbytes in remote])[:-1])
+        if total > _MOST_GATHERED:
+            pending = [
+                each.source.copy_positions(each.missing, part) for (each, _), part in zip(remote, parts, strict=True)
+            ]
+            rt.finish()
+            del pending
+        else:
+            if self._gathered is None or self._gathered.rt is not rt or self._gathered.nbytes < total:
+                self._gathered = DeviceTensor(rt, (total,), np.dtype(np.uint8))
+            start = 0
+            for each, nbytes in remote:
+                each.source.copy_positions(each.missing, self._gathered.buffer, start)
+                start += nbytes
+            rt.read(self._gathered.buffer, host)
+        for (each, _), part in zip(remote, parts, strict=True):
+            source = each.source
+            each.store(part.view(source.stored).reshape(source.shape_at(source.length - each.missing)))
 
 
 def _address(array: Array) -> int:

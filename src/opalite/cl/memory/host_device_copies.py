@@ -91,51 +91,28 @@ class Transfers:
                 cl.enqueue_copy(self.queue, target, source, byte_count=nbytes, src_offset=first, dst_offset=start)
 
     def copy_lines(
-        self, source: cl.Buffer, target: cl.Buffer, lines: int, nbytes: int, source_pitch: int, target_pitch: int
-    ) -> None:
-        """Copy the first `nbytes` of each of `lines` lines, which are a pitch apart, on the device."""
-        if nbytes == 0 or lines == 0:
-            return
-        with cl_errors(f"Copying {lines} lines of {nbytes} bytes", self.info.name):
-            cl.enqueue_copy(
-                self.queue,
-                target,
-                source,
-                src_origin=(0, 0, 0),
-                dst_origin=(0, 0, 0),
-                region=(nbytes, lines, 1),
-                src_pitches=(source_pitch, source_pitch * lines),
-                dst_pitches=(target_pitch, target_pitch * lines),
-            )
-
-    def read_lines(
         self,
         source: cl.Buffer,
-        array: Array,
+        target: cl.Buffer | Array,
         lines: int,
         nbytes: int,
-        starts: tuple[int, int],
         pitches: tuple[int, int],
+        starts: tuple[int, int] = (0, 0),
     ) -> Any:
-        """Enqueue a copy of `nbytes` of each of `lines` lines into `array`. Keep the result until it is done.
+        """Enqueue a copy of `nbytes` of each of `lines` lines into a buffer or an array.
 
-        starts, pitches: of the lines in `source`, and in `array`.
+        pitches, starts: of the lines, in the source and in the target. Keep the result until an array is filled.
         """
-        self.counters.transfers += 1
         if nbytes == 0 or lines == 0:
             return None
-        with cl_errors(f"Reading {lines} lines of {nbytes} bytes", self.info.name):
-            return cl.enqueue_copy(
-                self.queue,
-                array,
-                source,
-                buffer_origin=(starts[0], 0, 0),
-                host_origin=(starts[1], 0, 0),
-                region=(nbytes, lines, 1),
-                buffer_pitches=(pitches[0], pitches[0] * lines),
-                host_pitches=(pitches[1], pitches[1] * lines),
-                is_blocking=False,
-            )
+        ends = ("buffer", "host") if isinstance(target, np.ndarray) else ("src", "dst")
+        places: dict[str, Any] = {f"{end}_origin": (start, 0, 0) for end, start in zip(ends, starts, strict=True)}
+        places |= {f"{end}_pitches": (pitch, pitch * lines) for end, pitch in zip(ends, pitches, strict=True)}
+        if ends[0] == "buffer":
+            self.counters.transfers += 1
+            places |= {"is_blocking": False}
+        with cl_errors(f"Copying {lines} lines of {nbytes} bytes", self.info.name):
+            return cl.enqueue_copy(self.queue, target, source, region=(nbytes, lines, 1), **places)
 
     def write_mapped(
         self, buffer: cl.Buffer, source: Array, dtype: np.dtype[Any], queue: cl.CommandQueue | None = None

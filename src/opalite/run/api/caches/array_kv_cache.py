@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....cl.memory.growable_device_tensor import GrowableDeviceTensor
-from ....cl.memory.growable_host_arrays import GrowableHostArrays
+from ....cl.memory.growable_host_arrays import GrowableHostArrays, MirrorUpdates
 from ....errors import DeviceLostError, DeviceMemoryError
 from ...execute.run_trace import RunTrace
 from ...model.kv_cache.kv_cache_runs import NoKVCacheRunError
@@ -181,6 +181,7 @@ class _Sequence:
         self.is_busy = False
         self._values: dict[str, GrowableDeviceTensor] = {}
         self._shown: list[GrowableHostArrays] = []
+        self._mirrors = MirrorUpdates()
         self._last: list[tuple[weakref.ref[Array], tuple[int, ...]]] = []  # arrays that the last run returned
 
     @property
@@ -255,8 +256,5 @@ class _Sequence:
         held = list(self._values.values())
         if len(self._shown) != len(held) or not all(map(GrowableHostArrays.shows, self._shown, held)):
             self._shown = [GrowableHostArrays(c) for c in held]
-        pending = [s.update() for s, is_wanted in zip(self._shown, wanted, strict=True) if is_wanted]
-        if any(s.is_mirror for s in self._shown):
-            held[0].rt.finish()
-        del pending
+        self._mirrors.update([s for s, is_wanted in zip(self._shown, wanted, strict=True) if is_wanted])
         return [s.array() if is_wanted else None for s, is_wanted in zip(self._shown, wanted, strict=True)]

@@ -20,6 +20,12 @@ Past = dict[str, Any]
 GROWING = [kind for kind in KINDS if kind not in ("scattered", "merged")]
 
 
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device's memory is not the host's, which gets mirrors."""
+    monkeypatch.setattr(Runtime, "shares_memory", property(lambda rt: False))
+
+
 def open_session(rt: Runtime, model: bytes, *, views: bool = True, precision: str = "fp32") -> opalite.InferenceSession:
     options = opalite.SessionOptions()
     if not views:
@@ -341,3 +347,27 @@ def test_inputs_of_a_state_may_be_ort_values(rt: Runtime) -> None:
         feeds = feeds_of("llama", ids, len(ours))
         values = {n: opalite.OrtValue.ortvalue_from_numpy(a) for n, a in feeds.items()}
         np.testing.assert_array_equal(ours.run(values)[0], theirs.run(feeds)[0])
+
+
+@pytest.mark.usefixtures("remote")
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_mirrors(rt: Runtime, precision: str) -> None:
+    session = open_session(rt, decoders.llama(layers=2), precision=precision)
+    state = open_session(rt, decoders.llama(layers=2), precision=precision).state()
+    past, ids = empty(session), [PROMPT]
+    older: list[tuple[Past, Past]] = []
+    for i in range(12):
+        wanted = state.run(feeds_of("llama", ids, len(state)))[0]
+        found, past = step(session, "llama", ids, past)
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+        older.append((past, {n: a.copy() for n, a in past.items()}))
+        ids = [[i + 3]]
+    for name, array in state.arrays().items():
+        np.testing.assert_array_equal(past[name], array)
+        assert not past[name].flags.writeable
+    for shown, kept in older:
+        for name, array in shown.items():
+            np.testing.assert_array_equal(array, kept[name])
+    branched, _ = step(session, "llama", [[5]], older[3][0])
+    again, _ = step(session, "llama", [[5]], {n: a.copy() for n, a in older[3][0].items()})
+    np.testing.assert_allclose(branched, again, atol=1e-5)
