@@ -23,8 +23,6 @@ from ..matmul.matmul_wgmma import MatmulWgmma
 from .pack_low_bit import codebook_defines, packed_args, panels_of, take_zero
 from .quantized_matmul_cpu import QuantizedMatmulKernel
 
-_PIECE = 16  # bytes that a work-item writes in matrix-unit order
-
 
 class DequantizedProblem(MatmulProblem):
     """A QuantizedMatMul node with the MatMul of its dequantised matrix."""
@@ -108,10 +106,10 @@ class DequantizeThenMatmul(QuantizedMatmulKernel):
         to = Scratch("widened", inner.node.input(1).type.nbytes)
         if self.form:
             tiles, steps, columns = self.tiles(launches[0], params)
-            pieces = tiles * steps * columns * 2
-            args |= {"pieces": pieces, "steps": steps}
+            count = tiles * ceil_div(steps, 2) * (columns if self.form == 3 else columns // 2)
+            args |= {"count": count, "steps": steps}
             own["TILE"] = columns
-            grid, to = (pieces,), Scratch("widened", pieces * _PIECE)
+            grid, to = (count,), Scratch("widened", tiles * steps * columns * 16 * 2)
         matrix, y = inner.node.input(1), inner.node.y
 
         def given(a: Arg) -> Arg:
