@@ -19,7 +19,6 @@ from ..conv_checks import as_gpu, check_kernel, find_kernel
 from .test_quantized import levels
 
 TILES: dict[str, dict[str, int]] = {
-    "DequantizeThenMma": {"WM": 1, "WN": 2, "PW": 1, "NW": 2, "SPLIT": 2, "STAGES": 2},
     "DequantizeThenMmaStaged": {"WM": 1, "WN": 2, "PW": 1, "NW": 1, "SPLIT": 4, "SL": 4, "STAGES": 2},
     "DequantizeThenWgmma": {"BN": 64, "PW": 1, "STAGES": 4, "SEATS": 4},
     "DequantizeThenLocalTile": {},
