@@ -30,8 +30,7 @@ from .build_progress_bar import build_progress
 from .compile_queue import Job
 from .host_operators import HostOperators, HostRunner
 from .kernel_arguments import KernelArguments
-from .loops.enqueued_loop_iterations import EnqueuedLoopIterations
-from .loops.loop_iterations import LoopCarryPlan, LoopIterations
+from .loops.loop_iterations import Iterations, LoopCarryPlan
 from .memory.io_transfer import UNBOUND, Bindings, IoTransfer, Target
 from .memory.slot_memory import Placed, SlotMemory
 from .run_trace import RunTrace
@@ -295,7 +294,7 @@ class Executable:
             trace.build_s, self._resize_s = trace.build_s + self._resize_s, 0.0
         return [host_values[n] for n in instance.outputs], trace
 
-    def iterations(self, plan: LoopCarryPlan) -> LoopIterations | EnqueuedLoopIterations | str:
+    def iterations(self, plan: LoopCarryPlan) -> Iterations | str:
         """A runner of the program as the body of a loop, without the host between iterations, or why there is none."""
         if self.is_random:
             return "it draws random numbers"
@@ -307,7 +306,7 @@ class Executable:
     def count_iterations(self, made: int) -> None:
         """Count iterations of a loop as runs, after which a megakernel is worth building."""
         self.runs_without_megakernel += made
-        self.current.selector.builder.count(made)
+        self.current.selector.count(made)
 
     @property
     def last(self) -> Strategy:

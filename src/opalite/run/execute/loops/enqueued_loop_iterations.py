@@ -1,8 +1,8 @@
 """EnqueuedLoopIterations: runs a program as the body of a loop on the device's queue.
 
-It serves programs that the calling thread does not execute. Loop-carried values are copied on the device, in order with
-the launches. The host waits once, at the end, or after each iteration if a condition decides whether another one
-follows.
+It serves programs that the calling thread does not execute, by single launches or linked kernels. Loop-carried values
+are copied on the device, in order with the launches. The host waits once, at the end, or after each iteration if a
+condition decides whether another one follows.
 """
 
 from __future__ import annotations
@@ -81,9 +81,10 @@ class EnqueuedLoopIterations:
     def run(
         self, feeds: Sequence[Any], first: int, most: int, scanned: Sequence[Array] = ()
     ) -> tuple[IterationResult, RunTrace]:
-        """See LoopIterations.run."""
+        """See Iterations.run."""
         rt = self._rt
-        self._queue.begin()
+        if not self._queue.begin():
+            return self._plain().run(feeds, first, most, scanned)
         resident = rt.set_resident_worker(None)
         try:
             return self._run(feeds, first, most, scanned)
@@ -122,7 +123,8 @@ class EnqueuedLoopIterations:
             self._read(self._memory(s, p), p[1], p[2]) for (s, _), p in zip(plan.states, self._states, strict=True)
         ]
         rows_read = [self._read(c, d, (made, *shape)) for c, (_, d, shape) in zip(columns, self._rows, strict=True)]
-        rt.finish()
+        if not self._queue.finish():
+            return self._plain().run(feeds, first, most, scanned)
         ended = clock()
         self.iteration_s = (ended - uploaded) / made
         trace = RunTrace(
@@ -135,6 +137,12 @@ class EnqueuedLoopIterations:
             waits=1 if self._condition is None else made,
         )
         return IterationResult(made, continues, states, rows_read), trace
+
+    def _plain(self) -> EnqueuedLoopIterations:
+        """The iterations by single launches, which serve where linked kernels do not."""
+        found = self._queue.instance.selector.plain.iterations(self._plan)
+        assert isinstance(found, EnqueuedLoopIterations)
+        return found
 
     def _make(self, most: int, running: Sequence[tuple[Any, Any, int]], columns: Sequence[Any]) -> tuple[int, bool]:
         """Make up to `most` iterations. Returns their number, and whether the condition for another one is true."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -73,6 +73,25 @@ class IterationResult:
     rows: list[Array]
 
 
+class Iterations(Protocol):
+    """The iterations of one plan. how: a phrase. iteration_s: seconds of an iteration, measured last; 0 before that."""
+
+    @property
+    def how(self) -> str: ...
+
+    @property
+    def iteration_s(self) -> float: ...
+
+    def run(
+        self, feeds: Sequence[Any], first: int, most: int, scanned: Sequence[Array] = ()
+    ) -> tuple[IterationResult, RunTrace]:
+        """Make at least one and at most `most` iterations, from number `first` on.
+
+        feeds: of iteration `first`, by number of the program's input. scanned: rows from `first` on, for each scanned
+        input.
+        """
+
+
 class LoopIterations:
     """The iterations of one plan by one HostFastPath.
 
@@ -119,11 +138,7 @@ class LoopIterations:
     def run(
         self, feeds: Sequence[Any], first: int, most: int, scanned: Sequence[Array] = ()
     ) -> tuple[IterationResult, RunTrace]:
-        """Make at least one and at most `most` iterations, from number `first` on.
-
-        feeds: of iteration `first`, by number of the program's input. scanned: rows from `first` on, for each scanned
-        input.
-        """
+        """See Iterations.run."""
         clock = time.perf_counter
         started = clock()
         copies = self._copies.copy()

@@ -18,6 +18,7 @@ from ....errors import OpaliteError
 from ....plan.template.dynamic_parameters import Values
 from ..ab_timing import PairedTimes
 from ..compile_queue import Job, compile_queue
+from ..loops.loop_iterations import IterationResult, Iterations, LoopCarryPlan
 from ..run_trace import RunTrace
 from ..shape_instance import ShapeInstance
 from .launch_parameter_buffer import LaunchParameterBuffer
@@ -75,14 +76,9 @@ class LinkedKernelChoice:
 
     def choose(self, plain: Queue, host_values: Sequence[Any], on_device: Mapping[int, DeviceTensor]) -> Strategy:
         """The strategy of a run with these inputs, and outputs on the device. plain: serves every run."""
-        if not (self.is_decided or (self._key and self._may_link)):
-            self._restore()
-        if self._valid_runs:
-            self._measure_again()
+        self._update()
         if self._is_chosen and self._persistent is not None:
-            if not self._persistent.failure:
-                return self._persistent
-            self._give_up(self._persistent.failure)
+            return self._persistent
         if self.is_decided or not self._may_link:
             return plain
         if not self._is_made():
@@ -97,6 +93,36 @@ class LinkedKernelChoice:
         if times.is_b_next:
             return _Timed(self, self._persistent, times.b)
         return _Timed(self, plain, times.a)
+
+    def iterations(self, plain: Queue, plan: LoopCarryPlan) -> tuple[Strategy, Iterations | str]:
+        """The strategy and the runner of a loop's iterations, or the reason why each iteration is a run."""
+        self._update()
+        single = plain.iterations(plan)
+        if isinstance(single, str):
+            return plain, single
+        if not (self.is_decided or not self._may_link):
+            if single.iteration_s:
+                self._before.append(single.iteration_s)
+            if self._is_made():
+                assert self._persistent is not None
+                linked = self._persistent.iterations(plan)
+                assert not isinstance(linked, str)
+                return plain, _IterationsBothWays(self, self._times, single, linked)
+        best = self.best(plain)
+        return best, best.iterations(plan)
+
+    def count(self, iterations: int) -> None:
+        """Count iterations of a loop."""
+        self._runs += iterations
+
+    def _update(self) -> None:
+        """Take a stored decision, and withdraw one that has failed or is old."""
+        if not (self.is_decided or (self._key and self._may_link)):
+            self._restore()
+        if self._valid_runs:
+            self._measure_again()
+        if self._is_chosen and self._persistent is not None and self._persistent.failure:
+            self._give_up(self._persistent.failure)
 
     @property
     def is_decided(self) -> bool:
@@ -325,3 +351,27 @@ class _Timed:
     def replay(self) -> None:
         """See Strategy.replay."""
         self._strategy.replay()
+
+
+class _IterationsBothWays:
+    """Iterations by single launches, whose results are returned, and by linked kernels, which must give the same."""
+
+    def __init__(self, choice: LinkedKernelChoice, times: PairedTimes, single: Iterations, linked: Iterations) -> None:
+        self._choice, self._times, self._single, self._linked = choice, times, single, linked
+        self.how, self.iteration_s = single.how, single.iteration_s
+
+    def run(
+        self, feeds: Sequence[Any], first: int, most: int, scanned: Sequence[Any] = ()
+    ) -> tuple[IterationResult, RunTrace]:
+        """See Iterations.run."""
+        result, trace = self._single.run(feeds, first, most, scanned)
+        found, _ = self._linked.run(feeds, first, most, scanned)
+        same = (found.made, found.continues) == (result.made, result.continues) and all(
+            a.tobytes() == b.tobytes()
+            for a, b in zip((*found.states, *found.rows), (*result.states, *result.rows), strict=True)
+        )
+        self._choice.record_trial("" if same else "linked kernels gave other bits than single launches")
+        self._times.a.append(self._single.iteration_s)
+        self._times.b.append(self._linked.iteration_s)
+        self._choice.record_time()
+        return result, trace

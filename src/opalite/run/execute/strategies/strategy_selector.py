@@ -9,8 +9,7 @@ from ....cl.memory.device_tensor import DeviceTensor
 from ....cl.queue.launch_sequence import LaunchSequence
 from ....cl.queue.recordable_queues import RecordableQueues
 from ..compile_queue import Job
-from ..loops.enqueued_loop_iterations import EnqueuedLoopIterations
-from ..loops.loop_iterations import LoopCarryPlan, LoopIterations
+from ..loops.loop_iterations import Iterations, LoopCarryPlan
 from ..shape_instance import ShapeInstance
 from .host_fast_path import HostFastPath, make_host_fast_path
 from .linked_kernel_choice import LinkedKernelChoice
@@ -92,14 +91,22 @@ class StrategySelector:
             return self._plain
         return self.linking.best(self._plain) if self.linking.is_decided else None
 
-    def iterations(self, plan: LoopCarryPlan) -> tuple[Strategy, LoopIterations | EnqueuedLoopIterations | str]:
+    def iterations(self, plan: LoopCarryPlan) -> tuple[Strategy, Iterations | str]:
         """The strategy of a loop's iterations with its runner, or the reason why each iteration is a run."""
         if self.megakernel is None:
             self._adopt_megakernel()
         fast = self.host_fast_path
         if fast is not None and not isinstance(found := fast.iterations(plan), str):
             return fast, found
+        if self.linking is not None:
+            return self.linking.iterations(self.plain, plan)
         return self.plain, self.plain.iterations(plan)
+
+    def count(self, iterations: int) -> None:
+        """Count iterations of a loop as runs, after which launches are worth joining."""
+        self.builder.count(iterations)
+        if self.linking is not None:
+            self.linking.count(iterations)
 
     def _adopt_megakernel(self) -> bool:
         """Use the megakernel from now on, if it is built. Returns whether it is."""

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import opalite
+from onnx import helper
 from opalite.cl.runtime import Runtime
 from opalite.run.execute.strategies import link_stretches, linked_kernel_choice
 
 from .....helpers.linked_double import Double, double
+from .....helpers.small_models import make_model, noise, port
 from .test_persistent_kernel_strategy import ENOUGH, OTHER, Open, X, open_session, queueing, settled
 
 __all__ = ["double", "open_session"]
@@ -92,3 +94,48 @@ def test_threads_take_linked_kernels(open_session: Open, double: type[Double]) -
     np.testing.assert_array_equal(found[0], want)
     assert trace.strategy == "persistent"
     assert len(double.made) == 2
+
+
+def doubling() -> bytes:
+    """A loop whose body doubles a value and adds the number of the iteration."""
+    inner = [port("i", [], 7), port("going", [], 9), port("a", [4])]
+    nodes = [
+        helper.make_node("Identity", ["going"], ["goes"]),
+        helper.make_node("Cast", ["i"], ["number"], to=1),
+        helper.make_node("Softmax", ["a"], ["s"]),
+        helper.make_node("Add", ["s", "number"], ["b"]),
+        helper.make_node("ReduceSum", ["b"], ["row"], keepdims=1),
+    ]
+    body = helper.make_graph(nodes, "body", inner, [port("goes", [], 9), port("b", [4]), port("row", [1])])
+    loop = helper.make_node("Loop", ["trips", "", "x"], ["y", "rows"], body=body)
+    outputs = [port("y", [4]), port("rows", None)]
+    raw: bytes = make_model([loop], [port("trips", [], 7), port("x", [4])], outputs).SerializeToString()
+    return raw
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_iterations_of_a_loop(
+    open_session: Open, double: type[Double], forgets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double.forgets = forgets
+    session = open_session(doubling())
+    feeds = {"trips": np.array(6), "x": noise(4)}
+    want = session.run(None, feeds)
+    for _ in range(linked_kernel_choice.PAIRS + 12):
+        session.settle(60)
+        for a, b in zip(session.run(None, feeds), want, strict=True):
+            np.testing.assert_array_equal(a, b)
+    (executable,) = {id(e): e for e in session._dispatcher.run_record.executables}.values()
+    assert session.last_trace.strategy == "loop_iterations"
+    assert executable.last.name == ("queue" if forgets else "persistent")
+    if forgets:
+        assert "gave other bits" in queueing(session)
+        return
+    double.made[-1].fails = [True]
+    for a, b in zip(session.run(None, feeds), want, strict=True):
+        np.testing.assert_array_equal(a, b)
+    later = open_session(doubling())
+    later.run(None, feeds)
+    later.settle(60)
+    later.run(None, feeds)
+    assert later._dispatcher.run_record.executables[0].last.name == "persistent"
