@@ -126,16 +126,21 @@ class Compiled:
 
         contents: of the feeds that selected the program. whole: gives the run as one program, None if it is more.
         """
-        # Generic programs leave the run lock to others; outputs that may overflow are checked after each run.
-        if self.may_overflow or self.executable.tier == "generic" or contents is None or types_key(feeds) is None:
+        # Generic programs leave the run lock to others.
+        is_ready = self.is_proven or not self.may_overflow
+        if not is_ready or self.executable.tier == "generic" or contents is None or types_key(feeds) is None:
             return None
         with self._lock:
             if self.is_replaced:
                 return None
             key = types_key(feeds), contents
             found = at.routes.get(key)
+            if found is not None and not found.is_current:
+                found = None
             if found is None and (made := whole()) is not None:
-                found = at.routes[key] = Route(self.executable, at.program, made, feeds, contents)
+                found = at.routes[key] = Route(
+                    self.executable, at.program, made, feeds, contents, may_overflow=self.may_overflow
+                )
                 if len(at.routes) > KEPT:
                     at.routes.popitem(last=False)[1].is_current = False
             return found

@@ -14,6 +14,7 @@ from ..execute.executable import Executable
 from ..execute.memory.io_transfer import Target
 from ..execute.run_trace import RunRecord, RunTrace
 from ..execute.strategies.time_slicing import DeviceShare
+from .model_run import is_finite
 from .run_request import targets_by_number
 
 Array = np.ndarray[Any, Any]
@@ -59,13 +60,18 @@ class Route:
         whole: WholeProgram,
         feeds: Mapping[str, Any],
         contents: Contents = NO_CONTENTS,
+        *,
+        may_overflow: bool = False,
     ) -> None:
-        """program: the executable's program for the sizes of `feeds`, the inputs of the last run."""
+        """program: the executable's program for the sizes of `feeds`, the inputs of the last run.
+
+        may_overflow: outputs on the host are checked, as by the model; after infinities the model runs again.
+        """
         self.executable: Executable | None = executable
         self.program = program
         self.key = types_key(feeds), contents
         self.is_current = True
-        self._contents = contents
+        self._contents, self._may_overflow = contents, may_overflow
         self._entered = executable.entered(program)
         self._types = [(name, array.dtype, array.shape) for name, array in feeds.items()]
         self._texts = [name for name, array in feeds.items() if array.dtype.kind == "O"]
@@ -160,6 +166,9 @@ class Route:
             if not is_there:
                 return None
             outputs, trace = executable.run(arrays, kept, share=share)
+        if self._may_overflow and not is_finite(outputs):
+            self.is_current = False  # the model finds out whether the infinities are its own
+            return None
         if self._sources is not None:
             outputs = [_find(source, shared, feeds, outputs) for source, shared in self._sources]
         return (outputs if self._finish is None else self._finish(outputs)), trace

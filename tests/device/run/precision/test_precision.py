@@ -63,6 +63,26 @@ def test_outputs_that_overflow_are_computed_in_float32_and_it_is_told(
     assert sum("--write-policy" in r.message for r in caplog.records) == 1
 
 
+def test_routes_of_half_storage_check_outputs(rt: Runtime) -> None:
+    """Known inputs skip the model until outputs are infinite."""
+    small = {"x": (X["x"] * 1e-3).astype(np.float32)}
+    with session_of(rt, towering(), "fp16") as session:
+        session.run(None, small)
+        session.settle()
+        for _ in range(3):
+            (got,) = session.run(None, small)
+            np.testing.assert_allclose(got, small["x"], rtol=1e-2)
+        assert session.last_timing.import_s == 0
+        assert not session.overflowed
+        for _ in range(3):
+            (got,) = session.run(None, X)
+            np.testing.assert_allclose(got, X["x"], rtol=1e-4)
+        assert session.overflowed
+        (got,) = session.run(None, small)
+        np.testing.assert_allclose(got, small["x"], rtol=1e-4)
+        assert session.last_timing.import_s == 0
+
+
 def test_infinities_of_the_model_itself_do_not_cost_float32(rt: Runtime) -> None:
     model = make_model(
         [helper.make_node("Log", ["x"], ["y"], name="log")], [port("x", [4])], [port("y", [4])], opset=18

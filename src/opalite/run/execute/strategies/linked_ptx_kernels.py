@@ -5,8 +5,10 @@ After a run the host checks whether a group waited for another one in vain.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -103,16 +105,33 @@ class LinkedKernels:
         if fresh:
             for staging, address in zip(fresh, self._rt.addresses_of([f.buffer for f in fresh]), strict=True):
                 staging.device_address = address
-        places = self._own | {slot: (s.device_address or 0, s.nbytes) for slot, s in used.items()}
-        ranges = sorted((*place, slot) for slot, place in places.items())
-        for (first, nbytes, a), (following, _, b) in pairwise(ranges):
-            if first + nbytes > following and (a in used or b in used):
-                return False
+        if not self._are_apart(used):
+            return False
         changed = {slot for slot in before.keys() | bound.keys() if bound.get(slot) is not before.get(slot)}
         for block in self._blocks:
             block.bind(changed, bound)
         self._bound = bound
         return True
+
+    def _are_apart(self, used: Bindings) -> bool:
+        """Whether bound buffers overlap neither each other nor memory of other slots."""
+        ranges = sorted((s.device_address or 0, (s.device_address or 0) + s.nbytes) for s in used.values())
+        if any(last > following for (_, last), (following, _) in pairwise(ranges)):
+            return False
+        own = self._own_ranges
+        for first, last in ranges:
+            for begin, end, slot in own[max(bisect_left(own, (first,)) - 1, 0) :]:
+                if begin >= last:
+                    break
+                if end > first and slot not in used:
+                    return False
+        return True
+
+    @cached_property
+    def _own_ranges(self) -> list[tuple[int, int, int]]:
+        """First and last address of each buffer of its own in order, and a slot in it; they do not overlap."""
+        found = {address: (address, address + nbytes, slot) for slot, (address, nbytes) in self._own.items()}
+        return sorted(found.values())
 
     def _state_ranges(self) -> list[BufferRange]:
         """The state; a program for the longest cache may name more bytes than the buffer has."""
