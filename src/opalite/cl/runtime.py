@@ -34,6 +34,7 @@ from .memory import host_memory
 from .memory.allocator import Allocator, Arena
 from .memory.device_pointers import AddressProbe
 from .memory.host_device_copies import Transfers
+from .memory.pinned_arrays import PinnedArrays
 from .memory.shared_weights import SharedWeight, WeightStore
 from .programs.kernel_trials import KernelTrials
 from .programs.program_cache import ProgramCache, Spec
@@ -240,6 +241,16 @@ class Runtime(Transfers):
     def pinned(self, nbytes: int) -> Array:
         """Pinned host memory, as uint8 (`pinned_bytes`)."""
         return host_memory.pinned_bytes(self.context, self.queue, self.info, nbytes)
+
+    @cached_property
+    def pinned_arrays(self) -> PinnedArrays:
+        """Arrays for large outputs."""
+        return PinnedArrays(self.pinned)
+
+    @property
+    def copies_memory(self) -> bool:
+        """Return whether transfers are copies between the device's own memory and pinned host memory."""
+        return not (self.shares_memory or self.info.on_host or self.info.unified_memory)
 
     @property
     def supports_inline_upload(self) -> bool:

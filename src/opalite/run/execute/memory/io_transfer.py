@@ -6,13 +6,17 @@ access it there. State that lasts from run to run is bound likewise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ....cl.memory.device_tensor import DeviceTensor
 from ....cl.memory.inline_upload import InlineUpload
+from ....cl.memory.pinned_arrays import LEAST_BYTES
 from ....cl.memory.staging_buffer import StagingBuffer
 from ....cl.runtime import Runtime
 from ....plan.program import DownloadStep, Port, Program, UploadStep
@@ -23,6 +27,9 @@ Target = Callable[[Port], DeviceTensor]
 Bindings: TypeAlias = Mapping[int, StagingBuffer]
 """Buffers by slot, in place of the program's own. Never changed: other bindings are another mapping."""
 UNBOUND: Bindings = {}
+MOST_PINNED = 1 << 20
+"""Bytes of an input that is copied to pinned memory first: an H200 takes 0.06 ms for 0.5 MB, else 0.08."""
+_ALIGNED = 64
 
 
 class IoTransfer:
@@ -41,6 +48,7 @@ class IoTransfer:
         self.bound, self.has_tensors = UNBOUND, False
         self.shapes: dict[int, tuple[int, ...]] = {}
         self.bytes_up = self.bytes_down = 0
+        self._is_pinned = rt.copies_memory
         steps: list[Any] = program.steps
         self._bindable: dict[int, DownloadStep] = {steps[i].host: steps[i] for i in schedule.bindable}
         self._uploads: dict[int, UploadStep] = {steps[i].host: steps[i] for i in schedule.uploads}
@@ -94,17 +102,20 @@ class IoTransfer:
                 copied = True
         return copied
 
-    def upload(self, step: UploadStep, value: Any, uploads: InlineUpload | None = None) -> Any:
+    def upload(
+        self, step: UploadStep, value: Any, uploads: InlineUpload | None = None, *, is_alone: bool = False
+    ) -> Any:
         """Copy `value` to the step's slot, unless it is bound.
 
         Returns an object that must stay alive until the queue has finished. uploads: uploads small arrays with a
-        launch, if given.
+        launch, if given. is_alone: no other run is in flight, which may use the same pinned memory.
         """
         if step.slot in self.bound:
             return None
         array = value.numpy() if isinstance(value, DeviceTensor) else value
         self.bytes_up += array.nbytes
-        return self._own[step.slot].write(array, step.dtype.np, uploads=uploads)
+        through = self._pinned.get(step.slot) if is_alone and self._is_pinned else None
+        return self._own[step.slot].write(array, step.dtype.np, uploads=uploads, through=through)
 
     def download(
         self, step: DownloadStep, array: np.ndarray[Any, Any] | None = None
@@ -114,9 +125,34 @@ class IoTransfer:
         Returns the array, and an object that must stay alive until the queue has finished.
         """
         if array is None:
-            array = np.empty(self.shapes.get(step.host, step.shape), step.dtype.np)
+            shape, dtype = self.shapes.get(step.host, step.shape), step.dtype.np
+            array = self._rt.pinned_arrays.empty(shape, dtype) if self._is_pinned else np.empty(shape, dtype)
         self.bytes_down += array.nbytes
         return array, self._own[step.slot].read(array)
+
+    def download_small(self, step: DownloadStep) -> np.ndarray[Any, Any] | None:
+        """Copy the slot to pinned memory that the next run overwrites; None for large outputs and shared memory.
+
+        The caller copies the array once the queue has finished. A read to a new array takes 10 us longer on an H200.
+        """
+        memory = self._pinned.get(step.slot) if self._is_pinned else None
+        if memory is None:
+            return None
+        shape, dtype = self.shapes.get(step.host, step.shape), step.dtype.np
+        array: np.ndarray[Any, Any] = memory[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+        self.bytes_down += array.nbytes
+        self._own[step.slot].read(array)
+        return array
+
+    @cached_property
+    def _pinned(self) -> dict[int, np.ndarray[Any, Any]]:
+        """Pinned memory by slot, of inputs up to MOST_PINNED bytes, and of outputs that get no pinned array."""
+        most = dict.fromkeys((s.slot for s in self._uploads.values()), MOST_PINNED)
+        most |= dict.fromkeys((s.slot for s in self._bindable.values()), LEAST_BYTES - 1)
+        sizes = {n: -(-self._nbytes[n] // _ALIGNED) * _ALIGNED for n in most if 0 < self._nbytes[n] <= most[n]}
+        memory = self._rt.pinned_arrays.empty((max(LEAST_BYTES, sum(sizes.values())),), np.dtype(np.uint8))
+        places = zip(sizes, accumulate(sizes.values(), initial=0), strict=False)
+        return {slot: memory[first : first + sizes[slot]] for slot, first in places}
 
     def download_inline(self, step: DownloadStep, uploads: InlineUpload, target: Any, offset: int, nbytes: int) -> None:
         """Add a copy of the step's slot to byte `offset` of device buffer `target` to the next launch of `uploads`."""

@@ -135,6 +135,7 @@ class Queue:
         clock = time.perf_counter
         mark = clock()
         finished, replayed = True, False
+        small: list[tuple[int, Any]] = []  # outputs in pinned memory, by host slot
         for phase in self.phases:
             if isinstance(phase, LaunchSequence):
                 replayed = self._launch(phase, resident) or replayed
@@ -145,7 +146,7 @@ class Queue:
                 resident.dismiss_workers()
                 resident = None
             if isinstance(phase, UploadStep):
-                pending.append(io.upload(phase, host_values[phase.host]))
+                pending.append(io.upload(phase, host_values[phase.host], is_alone=True))
                 now = clock()
                 upload_s += now - mark
             elif isinstance(phase, DownloadStep):
@@ -162,8 +163,11 @@ class Queue:
                     compute_s += now - mark
                     mark = now
                     self._before_downloads()
-                host_values[phase.host], event = io.download(phase)
-                pending.append(event)
+                if (array := io.download_small(phase)) is not None:
+                    small.append((phase.host, array))
+                else:
+                    host_values[phase.host], event = io.download(phase)
+                    pending.append(event)
                 now = clock()
                 download_s += now - mark
             elif isinstance(phase, HostThreadLoop):
@@ -175,9 +179,10 @@ class Queue:
                 now = clock()
                 compute_s += now - mark
             else:
-                if not finished or any(p is not None for p in pending):
+                if not finished or small or any(p is not None for p in pending):
                     rt.finish()  # downloads before it have arrived
                     waits += 1
+                    _copy_out(small, host_values)
                 instance.run_on_host(phase, host_values)
                 now = clock()
                 host_s += now - mark
@@ -186,6 +191,7 @@ class Queue:
         if io.copy_unbound(on_device) or not self.on_host_thread or any(p is not None for p in pending):
             rt.finish()
             waits += 1
+        _copy_out(small, host_values)
         rest = clock() - mark
         if finished:
             download_s += rest
@@ -275,6 +281,13 @@ class Queue:
             elif not isinstance(phase, UploadStep | DownloadStep):
                 raise OpaliteError(f"{phase.node} runs on the host, so the launches alone compute nothing")
         self.instance.rt.finish()
+
+
+def _copy_out(small: list[tuple[int, Any]], host_values: list[Any]) -> None:
+    """Copy outputs that have arrived in pinned memory."""
+    for host, array in small:
+        host_values[host] = array.copy()
+    small.clear()
 
 
 class Profiled(Queue):
