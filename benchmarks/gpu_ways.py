@@ -24,7 +24,7 @@ OURS = "io", "opalite", "run"
 
 def inputs_like(x: Any) -> list[Any]:
     """INPUTS arrays with the elements of `x`, which is the first."""
-    return [np.ascontiguousarray(np.roll(x, i, -1)) for i in range(INPUTS)]
+    return [np.ascontiguousarray(np.roll(x, i)) for i in range(INPUTS)]  # as if flat, so that scalars stay
 
 
 def opalite_ways(session: opalite.InferenceSession, arrays: Sequence[Any]) -> dict[str, Way]:

@@ -137,31 +137,40 @@ class InferQueue:
             raise InputTypeError(f"set_callback takes a function of (job, userdata), got {callback!r}")
         self._callback = callback
 
-    def start_async(self, inputs: Inputs, userdata: Any = None, output_names: Sequence[str] | None = None) -> Job:
+    def start_async(
+        self,
+        inputs: Inputs,
+        userdata: Any = None,
+        output_names: Sequence[str] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Job:
         """Accept a request with arrays by input name, which must not change until the request is done.
 
         Waits while `jobs` requests are unfinished, except in a callback. Requests that take less than half a
-        millisecond on a CPU are computed by the calling thread.
+        millisecond on a CPU are computed by the calling thread. timeout: raise TimeoutError if no request has finished
+        in so many seconds; this one is then not accepted.
         """
-        return self._start(inputs, userdata, output_names, is_bounded=not self._is_computing)
+        return self._start(inputs, userdata, output_names, is_bounded=not self._is_computing, timeout=timeout)
 
     def is_ready(self) -> bool:
         """Whether `start_async` would return without waiting."""
         with self._lock:
             return len(self._unfinished) < self.jobs
 
-    def wait_all(self) -> None:
+    def wait_all(self, timeout: float | None = None) -> None:
         """Wait until all accepted requests and their callbacks are done.
 
         Raises the first error of a callback since the last `wait_all`, or without a callback the first error of a
-        request of `start_async`. The queue can be used again.
+        request of `start_async`; TimeoutError if requests are unfinished after so many seconds. The queue can be used
+        again.
         """
 
         def take_failure() -> BaseException | None:
             failure, self._failure = self._failure, None
             return failure
 
-        failure = self._wait_for(lambda: not self._unfinished and not self._finishing, take_failure)
+        failure = self._wait_for(lambda: not self._unfinished and not self._finishing, take_failure, timeout)
         if failure is not None:
             raise failure
 
@@ -240,6 +249,7 @@ class InferQueue:
         *,
         is_bounded: bool = True,
         is_awaited: bool = False,
+        timeout: float | None = None,
     ) -> Job:
         """Accept a request. is_awaited: the caller waits for the job and gets its error."""
         if not isinstance(inputs, Mapping):
@@ -259,7 +269,7 @@ class InferQueue:
 
         is_direct = self._has_one_cpu and is_bounded and not self._is_computing
         is_over = self._has_room if is_bounded else _always
-        job, worker = self._wait_for(is_over, accept)
+        job, worker = self._wait_for(is_over, accept, timeout)
         if worker is not None:
             self._compute(job, worker)
         return job
@@ -274,13 +284,16 @@ class InferQueue:
     def _await(self, job: Job) -> Job:
         return self._wait_for(job.done, lambda: job)
 
-    def _wait_for(self, is_over: Callable[[], bool], then: Callable[[], T]) -> T:
+    def _wait_for(self, is_over: Callable[[], bool], then: Callable[[], T], timeout: float | None = None) -> T:
         """Wait until `is_over`, then call `then` with the lock held and return its result."""
         with self._lock:
-            while not is_over():
+            if not is_over():
                 self._waiting += 1
-                self._change.wait()
-                self._waiting -= 1
+                try:
+                    if not self._change.wait_for(is_over, timeout):
+                        raise TimeoutError(f"{len(self._unfinished)} requests are unfinished after {timeout:g} seconds")
+                finally:
+                    self._waiting -= 1
             return then()
 
     def _start_server(self) -> None:

@@ -211,6 +211,21 @@ def test_the_caller_computes_short_requests_on_a_cpu(
         assert len(nested) == 5
 
 
+def test_waits_end_after_their_time_out(session: opalite.InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opalite.InferQueue(session, jobs=1) as queue:
+        held = Held(queue, monkeypatch)
+        job = queue.start_async(FEEDS[0])
+        assert held.begun.acquire(timeout=PATIENCE_S)
+        with pytest.raises(TimeoutError, match="1 requests are unfinished"):
+            queue.start_async(FEEDS[1], timeout=0.01)
+        with pytest.raises(TimeoutError, match="1 requests"):
+            queue.wait_all(timeout=0.01)
+        held.leave.release(2)
+        queue.wait_all(timeout=PATIENCE_S)
+        assert job.done()
+        assert queue.start_async(FEEDS[1]).index == 1
+
+
 def test_an_interrupt_leaves_the_queue_usable(
     session: opalite.InferenceSession, monkeypatch: pytest.MonkeyPatch, expected: list[Any]
 ) -> None:
