@@ -15,12 +15,11 @@ from typing import Any, Self, TypeVar
 from ...errors import InputError, InputTypeError
 from ...ir.device.device_info import DeviceInfo
 from ..api.session.inference_session import InferenceSession
+from .direct_choice import DirectChoice
 from .session_workers import Worker, open_workers
 
 Inputs = Mapping[str, Any]
 T = TypeVar("T")
-SHORT_S = 5e-4
-"""Mean seconds of a run on a CPU up to which the caller computes its request: waking a thread would take as long."""
 
 
 class Job(Future[list[Any]]):
@@ -41,7 +40,7 @@ class Job(Future[list[Any]]):
         self.inputs: Mapping[str, Any] | None = inputs
         self.output_names = names
         self.queued_s = self.run_s = 0.0
-        self._since = time.perf_counter()
+        self.accepted_s = self._since = time.perf_counter()
 
     def begin(self) -> bool:
         """Mark the job as running; returns False if it was cancelled."""
@@ -109,7 +108,8 @@ class InferQueue:
         self._change = threading.Condition(self._lock)  # notified if any thread waits
         self._waiting = 0
         self._mean_s = 1.0  # of a run; the last ones count most
-        self._has_one_cpu = len(self._workers) == 1 and self._workers[0].device.kind == "cpu" and not processes
+        shares_session = not processes and len({worker.device.id for worker in self._workers}) == 1
+        self._direct = DirectChoice() if shares_session else None
         self._accepted = 0
         self._pending: deque[Job] = deque()  # not begun
         self._unfinished: set[Job] = set()
@@ -147,9 +147,9 @@ class InferQueue:
     ) -> Job:
         """Accept a request with arrays by input name, which must not change until the request is done.
 
-        Waits while `jobs` requests are unfinished, except in a callback. Requests that take less than half a
-        millisecond on a CPU are computed by the calling thread. timeout: raise TimeoutError if no request has finished
-        in so many seconds; this one is then not accepted.
+        Waits while `jobs` requests are unfinished, except in a callback. Requests that take less than two milliseconds
+        are computed by the calling thread, if that measures faster. timeout: raise TimeoutError if no request has
+        finished in so many seconds; this one is then not accepted.
         """
         return self._start(inputs, userdata, output_names, is_bounded=not self._is_computing, timeout=timeout)
 
@@ -252,7 +252,7 @@ class InferQueue:
         timeout: float | None = None,
     ) -> Job:
         """Accept a request. is_awaited: the caller waits for the job and gets its error."""
-        if not isinstance(inputs, Mapping):
+        if type(inputs) is not dict and not isinstance(inputs, Mapping):
             raise InputTypeError(f"inputs are a dict of arrays by name, got {type(inputs).__name__}")
 
         def accept() -> tuple[Job, Worker | None]:
@@ -261,13 +261,14 @@ class InferQueue:
             job = Job(self._accepted, inputs, names, userdata, is_awaited)
             self._accepted += 1
             self._unfinished.add(job)
-            if is_direct and self._mean_s < SHORT_S and self._free and not self._pending:
+            is_direct = direct is not None and direct.decide(job.accepted_s, self._mean_s)
+            if is_direct and self._free and not self._pending:
                 return job, self._free.pop()
             self._pending.append(job)
             self._start_server()
             return job, None
 
-        is_direct = self._has_one_cpu and is_bounded and not self._is_computing
+        direct = self._direct if is_bounded and not self._is_computing else None
         is_over = self._has_room if is_bounded else _always
         job, worker = self._wait_for(is_over, accept, timeout)
         if worker is not None:
@@ -282,7 +283,7 @@ class InferQueue:
         return getattr(self._thread_local, "is_computing", False)
 
     def _await(self, job: Job) -> Job:
-        return self._wait_for(job.done, lambda: job)
+        return job if job.done() else self._wait_for(job.done, lambda: job)
 
     def _wait_for(self, is_over: Callable[[], bool], then: Callable[[], T], timeout: float | None = None) -> T:
         """Wait until `is_over`, then call `then` with the lock held and return its result."""
@@ -356,7 +357,8 @@ class InferQueue:
             self._thread_local.is_computing = False
             with self._lock:
                 self._finishing -= 1
-                self._mean_s += 0.2 * (job.run_s - self._mean_s)
+                # A run that other load holds up for long counts for a few.
+                self._mean_s += 0.2 * (min(job.run_s, 4 * self._mean_s) - self._mean_s)
                 self._failure = self._failure or failure
                 if self._waiting:
                     self._change.notify_all()

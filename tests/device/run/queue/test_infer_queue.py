@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +17,14 @@ import pytest
 
 import opalite
 from opalite.cl.device.enumerate_devices import find_device
-from opalite.run.queue import infer_queue
+from opalite.cl.runtime import Runtime
+from opalite.run.queue.direct_choice import DirectChoice
 
 from ....helpers.small_models import classifier, noise
 
 MODEL = classifier().SerializeToString()
 PATIENCE_S = 60.0
+ROOT = Path(__file__).parents[4]
 FEEDS = [{"x": noise(1, 3, 16, 16, seed=i)} for i in range(40)]
 WRONG = {"x": noise(1, 4, 16, 16)}
 
@@ -180,11 +186,13 @@ def test_callbacks_may_ask_for_more(session: opalite.InferenceSession) -> None:
     assert sorted(found) == [0] * 8 + [1] * 4 + [2] * 2 + [3]
 
 
-def test_the_caller_computes_short_requests_on_a_cpu(
+def test_the_caller_computes_direct_requests(
     session: opalite.InferenceSession, monkeypatch: pytest.MonkeyPatch, expected: list[Any]
 ) -> None:
-    """But not those that it starts in a callback or awaits in asyncio, nor longer ones."""
+    """But not those that it starts in a callback or awaits in asyncio."""
     threads: list[int] = []
+    is_direct = True
+    monkeypatch.setattr(DirectChoice, "decide", lambda *_: is_direct)
     with opalite.InferQueue(session, workers=1) as queue:
         real = queue._workers[0].run
 
@@ -193,19 +201,17 @@ def test_the_caller_computes_short_requests_on_a_cpu(
             return real(*arguments)
 
         monkeypatch.setattr(queue._workers[0], "run", run)
-        is_cpu = queue.devices[0].kind == "cpu"
-        queue._mean_s = 0.0
         job = queue.start_async(FEEDS[0])
-        assert job.done() or not is_cpu
+        assert job.done()
         np.testing.assert_allclose(job.result()[0], expected[0], rtol=1e-6)
-        queue._mean_s = 0.0
         asyncio.run(queue.arun(FEEDS[0]))
-        queue._mean_s = infer_queue.SHORT_S
+        is_direct = False
         queue.start_async(FEEDS[0]).result()
-        assert [t == threading.get_ident() for t in threads] == [is_cpu, False, False]
+        queue.wait_all()
+        assert [t == threading.get_ident() for t in threads] == [True, False, False]
+        is_direct = True
         nested: list[Any] = []
         queue.set_callback(lambda job, i: nested.append(queue.start_async(FEEDS[1], i - 1)) if i else None)
-        queue._mean_s = 0.0
         queue.start_async(FEEDS[0], 5)
         queue.wait_all()
         assert len(nested) == 5
@@ -238,7 +244,7 @@ def test_an_interrupt_leaves_the_queue_usable(
             return real(*arguments)
 
         monkeypatch.setattr(queue._workers[0], "run", run)
-        queue._mean_s = 0.0
+        monkeypatch.setattr(DirectChoice, "decide", lambda *_: True)
         with pytest.raises(KeyboardInterrupt):
             queue.start_async(FEEDS[0]).result()
         with suppress(KeyboardInterrupt):
@@ -346,3 +352,35 @@ def test_wrong_sessions_and_inputs_are_named(session: opalite.InferenceSession) 
             queue.start_async([FEEDS[0]])  # type: ignore[arg-type]
         with pytest.raises(opalite.InputTypeError, match="function of"):
             queue.set_callback(3)  # type: ignore[arg-type]
+
+
+TWO_DEVICES = """
+import threading
+import opalite
+from tests.device.run.queue.test_infer_queue import FEEDS, MODEL, check
+
+ids = [d.id for d in opalite.devices() if d.family == "pocl"]
+assert len(ids) == 2, ids
+with opalite.InferenceSession(MODEL, device=ids[0]) as session:
+    expected = [session.run(None, feeds)[0] for feeds in FEEDS]
+with opalite.InferQueue(MODEL, devices=ids) as queue:
+    both = threading.Barrier(2)
+    for worker in queue._workers:
+        def run(names, feeds, real=worker.run, waits=[True]):
+            if waits:
+                waits.clear()
+                both.wait(60)
+            return real(names, feeds)
+        worker.run = run
+    check({job.userdata: job.result()[0] for job in queue.map(FEEDS)}, expected)
+"""
+
+
+def test_two_devices_share_the_work(rt: Runtime) -> None:
+    """Each has a context of its own; neither begins its second request before the other its first."""
+    if rt.info.platform != "Portable Computing Language":
+        pytest.skip("only PoCL shows as many devices as it is asked for")
+    environment = {k: v for k, v in os.environ.items() if k != "OPALITE_DEVICE"} | {"POCL_DEVICES": "pthread pthread"}
+    environment["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT), *filter(None, sys.path)))
+    done = subprocess.run([sys.executable, "-c", TWO_DEVICES], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
