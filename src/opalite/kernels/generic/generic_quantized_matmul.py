@@ -162,6 +162,6 @@ class MatmulVnniGeneric(GenericKernel):
         args |= {"a_zero": held.a_zero or node.x, "b_zero": held.b_zero or held.column_sums}
         args |= {"has_a_zero": int(held.a_zero is not None), "has_b_zero": int(held.b_zero is not None)}
         args |= {"M": s.m, "N": s.n, "K": s.k, "flip": 0x80 if node.x.dtype.np == np.int8 else 0}
-        vectors = panel_width(p.device) // build.defines["PACK"]
-        grid = (ceil_div(s.n, panel_width(p.device)) * vectors, ceil_div(s.m, ROWS))
+        tiles = panel_width(p.device) // (2 * build.defines["PACK"])  # of two vectors
+        grid = (ceil_div(s.n, panel_width(p.device)) * tiles, ceil_div(s.m, ROWS))
         return [Launch("multiply_bytes", args, grid, defines=build.defines)]

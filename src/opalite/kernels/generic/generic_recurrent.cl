@@ -2,35 +2,89 @@
 //   kind         0 lstm (gates i, o, f, c), 1 gru (z, r, h), 2 rnn
 //   functions    (number, alpha, beta) of each direction's activations in turn, `each` of a direction; 0 is no clip
 //   reverse      the only direction runs backward     reset_late  gru's linear_before_reset     coupled  lstm's input_forget
-// Generated in front (generic_recurrent.py): ACTIVATIONS, the cases of the switch; ITEMS of a work-group, and MEET, a barrier at which these
-// wait for each other if there are several. A work-group processes one direction of one sequence; its items split the units.
+// Generated in front (generic_recurrent.py): ACTIVATIONS, the cases of the switch, in vectors of UNITS; ITEMS of a work-group, and
+// MEET, a barrier at which these wait for each other if there are several. A work-group processes one direction of one sequence;
+// its items split the units, UNITS (1 or PACK) adjacent ones at a time. LINES: of inputs that an item multiplies by UNITS rows of w.
 #include "include/no_inline.cl"
+#include "include/reduce_lanes.cl"
 #ifndef ACTIVATIONS
 #define ACTIVATIONS
 #define MEET
 #define ITEMS 1
+#define UNITS 1
+#define LINES 1
 #endif
+#define UNITV VEC_T(float, UNITS)
 
-static float dot_lines(global const float *a, global const float *b, int n) {
-    COMPILED_ONCE_AS(n, 0)
+// Products of v with rows `first` to `first` + UNITS - 1 of `rows` rows of a matrix, all of n elements; beyond the last row, with that.
+static UNITV dot_rows(global const float *v, global const float *matrix, int first, int rows, int n) {
+    COMPILED_ONCE_AS(n, (UNITV)0)
+#if UNITS == 1
+    global const float *row = matrix + (size_t)first * n;
     ACCV part = (ACCV)0;
     int i = 0;
     #pragma nounroll
-    for (; i + PACK <= n; i += PACK) part = fma(LOADV(a, i), LOADV(b, i), part);
-    ACC lanes[PACK], sum = 0;
-    VSTORE(PACK, part, 0, lanes);
+    for (; i + PACK <= n; i += PACK) part = fma(LOADV(row, i), LOADV(v, i), part);
+    float sum = SUM_LANES(part);
     #pragma nounroll
-    for (int k = 0; k < PACK; ++k) sum += lanes[k];
-    #pragma nounroll
-    for (; i < n; ++i) sum = fma(a[i], b[i], sum);
+    for (; i < n; ++i) sum = fma(row[i], v[i], sum);
     return sum;
+#else
+    UNITV sums;
+    #pragma nounroll
+    for (int u = 0; u < UNITS; u += 4) {
+        global const float *row0 = matrix + (size_t)min(first + u, rows - 1) * n, *row1 = matrix + (size_t)min(first + u + 1, rows - 1) * n;
+        global const float *row2 = matrix + (size_t)min(first + u + 2, rows - 1) * n, *row3 = matrix + (size_t)min(first + u + 3, rows - 1) * n;
+        ACCV part0 = (ACCV)0, part1 = (ACCV)0, part2 = (ACCV)0, part3 = (ACCV)0;
+        int i = 0;
+        #pragma nounroll
+        for (; i + PACK <= n; i += PACK) {
+            const ACCV x = LOADV(v, i);
+            part0 = fma(LOADV(row0, i), x, part0);
+            part1 = fma(LOADV(row1, i), x, part1);
+            part2 = fma(LOADV(row2, i), x, part2);
+            part3 = fma(LOADV(row3, i), x, part3);
+        }
+        float4 four = (float4)(SUM_LANES(part0), SUM_LANES(part1), SUM_LANES(part2), SUM_LANES(part3));
+        #pragma nounroll
+        for (; i < n; ++i) four = fma((float4)(row0[i], row1[i], row2[i], row3[i]), (float4)v[i], four);
+        ((float4 *)&sums)[u / 4] = four;
+    }
+    return sums;
+#endif
 }
 
-static float activate(float x, global const float *function, float clip) {
+// The first `count` of UNITS elements; of fewer, the others are the last one.
+static inline UNITV load_units(global const float *p, int count) {
+#if UNITS == 1
+    return p[0];
+#else
+    if (count >= UNITS) return LOADV(p, 0);
+    UNITV found;
+    #pragma nounroll
+    for (int u = 0; u < UNITS; ++u) ((float *)&found)[u] = p[min(u, count - 1)];
+    return found;
+#endif
+}
+
+static inline void store_units(UNITV v, global float *p, int count) {
+#if UNITS == 1
+    p[0] = v;
+#else
+    if (count >= UNITS) {
+        STOREV(p, 0, v);
+        return;
+    }
+    #pragma nounroll
+    for (int u = 0; u < count; ++u) p[u] = ((const float *)&v)[u];
+#endif
+}
+
+static UNITV activate(UNITV x, global const float *function, float clip) {
     const int number = (int)function[0];
     COMPILED_ONCE_AS(number, x)
-    const float alpha = function[1], beta = function[2];
-    if (clip > 0) x = fmin(fmax(x, -clip), clip);
+    const UNITV alpha = function[1], beta = function[2];
+    if (clip > 0) x = fmin(fmax(x, (UNITV)(-clip)), (UNITV)clip);
     switch (number) {
         ACTIVATIONS
     }
@@ -42,19 +96,27 @@ static float activate(float x, global const float *function, float clip) {
     int rows, int directions, int has_bias, int reset_late
 
 // z[line, direction, gate row] = w . x, and the biases that no gate acts on.
-static void input_sum(int row, int line, INPUT_PARAMETERS) {
+static void input_sums(int block, int group, INPUT_PARAMETERS) {
     COMPILED_ONCE(lines)
-    if (row >= directions * rows || line >= lines) return;
-    float sum = dot_lines(x + (size_t)line * inputs, w + (size_t)row * inputs, inputs);
-    const int d = row / rows, g = row - d * rows;
-    global const float *own = b + (size_t)d * 2 * rows;
-    if (has_bias) sum += own[g];
-    if (has_bias && !(reset_late && g >= 2 * hidden)) sum += own[rows + g];
-    z[(size_t)line * directions * rows + row] = sum;
+    const int all = directions * rows, first = block * UNITS, count = min(UNITS, all - first);
+    if (count <= 0) return;
+    float own[UNITS];
+    #pragma nounroll
+    for (int u = 0; u < UNITS; ++u) {
+        const int row = min(first + u, all - 1), d = row / rows, g = row - d * rows;
+        global const float *of = b + (size_t)d * 2 * rows;
+        own[u] = has_bias ? of[g] + (reset_late && g >= 2 * hidden ? 0.0f : of[rows + g]) : 0.0f;
+    }
+    const UNITV biases = VLOAD(UNITS, 0, own);
+    #pragma nounroll
+    for (int line = group * LINES; line < min((group + 1) * LINES, lines); ++line) {
+        const UNITV sums = dot_rows(x + (size_t)line * inputs, w, first, all, inputs);
+        store_units(sums + biases, z + (size_t)line * all + first, count);
+    }
 }
 
 kernel void recurrent_general_inputs(INPUT_PARAMETERS) {
-    input_sum(get_global_id(0), get_global_id(1), x, w, b, z, lines, inputs, hidden, rows, directions, has_bias, reset_late);
+    input_sums(get_global_id(0), get_global_id(1), x, w, b, z, lines, inputs, hidden, rows, directions, has_bias, reset_late);
 }
 
 #define PARAMETERS \
@@ -68,7 +130,10 @@ kernel void recurrent_general_inputs(INPUT_PARAMETERS) {
     reverse, reset_late, coupled, has_bias, has_lens, has_h0, has_c0, has_peep, clip
 // The input of activation 2, an lstm's cell, is not clipped.
 #define ACT(i, v) activate(v, functions + 3 * (d * each + (i)), (i) == 2 ? 0.0f : clip)
-#define GATE(g, j) (zt[(g) * hidden + (j)] + dot_lines(h, rd + (size_t)((g) * hidden + (j)) * hidden, hidden))
+#define SUMS(v, g) dot_rows(v, rd, (g) * hidden + j, (g) * hidden + hidden, hidden)
+#define GATE(g) (load_units(zt + (g) * hidden + j, left) + SUMS(h, g))
+#define PEEP(g, c) (has_peep ? load_units(pd + (g) * hidden + j, left) * (c) : (UNITV)0)
+#define EACH_UNIT _Pragma("nounroll") for (int j = first * UNITS, left; left = hidden - j, left > 0; j += ITEMS * UNITS)
 
 // state: h of two steps in turn; cell: c; reset: r * h, or r (gru); all [direction, batch, hidden].
 static void walk_sequence(int first, int n, int d, PARAMETERS) {
@@ -79,55 +144,58 @@ static void walk_sequence(int first, int n, int d, PARAMETERS) {
     cell += own;
     reset += own;
     const int count = has_lens ? clamp(lens[n], 0, steps) : steps;
-    #pragma nounroll
-    for (int j = first; j < hidden; j += ITEMS) {
-        h[j] = has_h0 ? h0[own + j] : 0.0f;
-        cell[j] = has_c0 ? c0[own + j] : 0.0f;
+    EACH_UNIT {
+        store_units(has_h0 ? load_units(h0 + own + j, left) : (UNITV)0, h + j, left);
+        store_units(has_c0 ? load_units(c0 + own + j, left) : (UNITV)0, cell + j, left);
         #pragma nounroll
-        for (int t = count; t < steps; ++t) y[(((size_t)t * directions + d) * batch + n) * hidden + j] = 0.0f;
+        for (int t = count; t < steps; ++t)
+            store_units((UNITV)0, y + (((size_t)t * directions + d) * batch + n) * hidden + j, left);
     }
     MEET
     #pragma nounroll
     for (int k = 0; k < count; ++k) {
         const int t = reverse || d == 1 ? count - 1 - k : k;
         global const float *zt = z + (((size_t)t * batch + n) * directions + d) * rows;
+        global float *out = y + (((size_t)t * directions + d) * batch + n) * hidden;
         if (kind == 1) {
-            #pragma nounroll
-            for (int j = first; j < hidden; j += ITEMS) reset[j] = ACT(0, GATE(1, j)) * (reset_late ? 1.0f : h[j]);
+            EACH_UNIT {
+                const UNITV gate = ACT(0, GATE(1));
+                store_units(reset_late ? gate : gate * load_units(h + j, left), reset + j, left);
+            }
             MEET
         }
-        #pragma nounroll
-        for (int j = first; j < hidden; j += ITEMS) {
-            float made = 0.0f;
+        EACH_UNIT {
+            UNITV made;
             if (kind == 0) {
-                const float c = cell[j];
-                const float in = ACT(0, GATE(0, j) + (has_peep ? pd[j] * c : 0.0f));
-                const float kept = coupled ? 1 - in : ACT(0, GATE(2, j) + (has_peep ? pd[2 * hidden + j] * c : 0.0f));
-                const float c_new = kept * c + in * ACT(1, GATE(3, j));
-                cell[j] = c_new;
-                made = ACT(0, GATE(1, j) + (has_peep ? pd[hidden + j] * c_new : 0.0f)) * ACT(2, c_new);
+                const UNITV c = load_units(cell + j, left);
+                const UNITV in = ACT(0, GATE(0) + PEEP(0, c));
+                const UNITV kept = coupled ? 1 - in : ACT(0, GATE(2) + PEEP(2, c));
+                const UNITV c_new = kept * c + in * ACT(1, GATE(3));
+                store_units(c_new, cell + j, left);
+                made = ACT(0, GATE(1) + PEEP(1, c_new)) * ACT(2, c_new);
             } else if (kind == 1) {
-                const int row = 2 * hidden + j;
-                float inner = dot_lines(reset_late ? h : reset, rd + (size_t)row * hidden, hidden);
-                if (reset_late) inner = (inner + (has_bias ? b[(size_t)d * 2 * rows + rows + row] : 0.0f)) * reset[j];
-                const float u = ACT(0, GATE(0, j));
-                made = (1 - u) * ACT(1, zt[row] + inner) + u * h[j];
+                UNITV inner = SUMS(reset_late ? h : reset, 2);
+                if (reset_late) {
+                    if (has_bias) inner += load_units(b + ((size_t)d * 2 + 1) * rows + 2 * hidden + j, left);
+                    inner *= load_units(reset + j, left);
+                }
+                const UNITV u = ACT(0, GATE(0));
+                made = (1 - u) * ACT(1, load_units(zt + 2 * hidden + j, left) + inner) + u * load_units(h + j, left);
             } else {
-                made = ACT(0, GATE(0, j));
+                made = ACT(0, GATE(0));
             }
-            next[j] = made;
-            y[(((size_t)t * directions + d) * batch + n) * hidden + j] = made;
+            store_units(made, next + j, left);
+            store_units(made, out + j, left);
         }
         MEET
         global float *swap = h;
         h = next;
         next = swap;
     }
-    #pragma nounroll
-    for (int j = first; j < hidden; j += ITEMS) {
+    EACH_UNIT {
         // A sequence without a step has states of zero, whatever its initial state.
-        yh[own + j] = count ? h[j] : 0.0f;
-        if (kind == 0) yc[own + j] = count ? cell[j] : 0.0f;
+        store_units(count ? load_units(h + j, left) : (UNITV)0, yh + own + j, left);
+        if (kind == 0) store_units(count ? load_units(cell + j, left) : (UNITV)0, yc + own + j, left);
     }
 }
 

@@ -15,13 +15,14 @@ from ...ir.symbols import symbolic_max
 from ...ops.recurrent import FUNCTIONS, GATES, Recurrent, directions
 from ..codegen.expression_code import generate
 from ..kernel import Params, Problem, register
-from ..launch import Arg, Args, Launch, Scratch
+from ..launch import Arg, Args, Launch, Scratch, ceil_div
 from ..recurrent.rnn_problem import EXPRESSIONS, KINDS
 from .generic_kernel import Build, GenericKernel, storage_of, vector_defines
 
 _NUMBERS = {name: k for k, name in enumerate(EXPRESSIONS)}
 _LENGTHS = 4  # the only integer input
 GROUP = 64  # work-items that share the units of a sequence on a GPU
+LINES = 32  # of inputs that a CPU's work-item multiplies by some rows of the weights, which stay in its cache
 
 
 @register
@@ -42,8 +43,9 @@ class RnnGeneric(GenericKernel):
         return None
 
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
-        items = 1 if device.is_cpu else min(GROUP, device.max_work_group_size)
-        return [Build(self.source, {"PACK": vector_defines(device)["PACK"]}, _prelude(device, items))]
+        pack = vector_defines(device)["PACK"]
+        units, lines = (pack, LINES) if device.is_cpu else (1, 1)
+        return [Build(self.source, {"PACK": pack, "UNITS": units, "LINES": lines}, _prelude(device, units))]
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node, op = p.node, p.node.as_(Recurrent)
@@ -64,7 +66,8 @@ class RnnGeneric(GenericKernel):
         common: Args = {"b": given(b), "z": z, "hidden": hidden, "rows": rows, "directions": count}
         common |= {"has_bias": int(b is not None), "reset_late": int(kind == "gru" and op.linear_before_reset)}
         first = {**common, "x": node.x, "w": node.input(1), "lines": steps * batch, "inputs": inputs}
-        grid = (count * rows, steps * batch)
+        units, lines = build.defines["UNITS"], build.defines["LINES"]
+        grid = (ceil_div(count * rows, units), ceil_div(steps * batch, lines))
         product = Launch("recurrent_general_inputs", first, grid, None, build.defines, build.prelude)
         args: Args = {**common, "r": node.input(2), "state": state, "cell": cell, "reset": reset}
         args |= {"lens": given(lens), "h0": given(h0), "c0": given(c0), "peep": given(peep)}
@@ -75,17 +78,26 @@ class RnnGeneric(GenericKernel):
         args |= {"reverse": int(op.direction == "reverse"), "coupled": int(op.input_forget), "clip": float(op.clip)}
         functions = zip(op.activations, op.alphas, op.betas, strict=True)
         args["functions"] = np.array([(_NUMBERS[name], a or 0.0, b or 0.0) for name, a, b in functions], np.float32)
-        items = 1 if p.device.is_cpu else min(GROUP, p.device.max_work_group_size)
+        items = _items(p.device)
         walk = Launch("recurrent_general", args, (items, batch, count), (items, 1, 1), build.defines, build.prelude)
         return [product, walk] if steps else [walk]
 
 
-def _prelude(device: DeviceInfo, items: int) -> str:
-    """The prelude of generic_recurrent.cl; without barriers PoCL compiles it once (pocl/prune_header.py)."""
+def _items(device: DeviceInfo) -> int:
+    """Work-items that share the units of a sequence."""
+    return 1 if device.is_cpu else min(GROUP, device.max_work_group_size)
+
+
+def _prelude(device: DeviceInfo, units: int) -> str:
+    """The prelude of generic_recurrent.cl; without barriers PoCL compiles it once (pocl/prune_header.py).
+
+    units: in the vectors of which activations are computed.
+    """
+    items = _items(device)
     helpers: dict[str, str] = {}
     cases = []
     for name, expression in EXPRESSIONS.items():
-        made = generate(trace(expression, *(DType.FLOAT32,) * 3), 1, ["x", "alpha", "beta"], device=device)
+        made = generate(trace(expression, *(DType.FLOAT32,) * 3), units, ["x", "alpha", "beta"], device=device)
         helpers |= made.helpers
         cases.append(f"case {_NUMBERS[name]}: {{ {' '.join(made.statements)} return {made.result}; }}")
     meet = "" if items == 1 else "barrier(CLK_GLOBAL_MEM_FENCE);"

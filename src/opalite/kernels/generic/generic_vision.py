@@ -24,15 +24,13 @@ _FLOATS = {"STORAGE": STORAGE[DType.FLOAT32], "POSITION_STORAGE": STORAGE[DType.
 
 
 class _FixedParameters(GenericKernel):
-    """Base class: an optimized kernel without parameters to tune."""
-
-    space = {}
+    """Base class: an optimized kernel with one choice of parameters on each device."""
 
     def bindings(self, p: Problem) -> Bindings:
         return (flat_binding(p.node),)
 
     def illegal(self, p: Problem, params: Params) -> str | None:
-        return None
+        return None if self.defaults(p) == params else "a device has one program"
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         return Kernel.seconds(self, p, cost)
@@ -52,6 +50,7 @@ class NmsHeapGeneric(_NmsGeneric, NmsHeap):
     """One work-item per batch entry and class, on CPUs."""
 
     source, is_for_cpus, untuned = "vision/non_max_suppression.cl", True, ({"WG": 1}, {"WG": 1})
+    space = {"WG": (1,)}
 
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
         defines = {**nms_defines(DType.FLOAT32), "PACK": device.pack}
@@ -63,6 +62,7 @@ class NmsRoundsGeneric(_NmsGeneric, NmsRounds):
     """One work-group per batch entry and class, on GPUs."""
 
     source, is_for_cpus, untuned = "vision/non_max_suppression.cl", False, ({"WG": 64}, {"WG": 64})
+    space = {"WG": (64,)}
 
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
         defines = {**nms_defines(DType.FLOAT32), "WG": 64}
@@ -74,6 +74,7 @@ class RoiAlignGeneric(_FixedParameters, RoiAlignFlat):
     """Means of samples; images are numbered by int64."""
 
     source, untuned = "vision/roi_align.cl", ({"CHUNK": 16, "WG": 16}, {"CHUNK": 4, "WG": 64})
+    space = {"CHUNK": (16, 4), "WG": (16, 64)}
 
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
         defines = {**_FLOATS, "INDEX": "long", "PACK": 1, "MAXIMUM": False, "MOST": MOST}
@@ -92,6 +93,7 @@ class RoiPoolGeneric(_FixedParameters, RoiPoolFlat):
     """Maxima of bins."""
 
     source, untuned = "vision/roi_pool.cl", ({"WG": 16}, {"WG": 64})
+    space = {"WG": (16, 64)}
 
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
         return [Build(self.source, {**_FLOATS, "FARTHEST": FARTHEST, "PACK": 1})]
@@ -106,6 +108,7 @@ class GridSampleGeneric(_FixedParameters, GridSampleFlat):
 
     source = "vision/grid_sample.cl"
     untuned = {"CHUNK": 16, "RUN": 8, "WG": 16}, {"CHUNK": 4, "RUN": 1, "WG": 64}
+    space = {"CHUNK": (16, 4), "RUN": (8, 1), "WG": (16, 64)}
 
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
         params = {name: n for name, n in self.defaults_on(device).items() if name != "WG"}
