@@ -40,16 +40,48 @@ static inline void stage_run(ACC *run, global const REAL *restrict x, size_t lin
         return;
     }
     const int first = clamp(-start, 0, STAGED), last = clamp(iw - start, first, STAGED);
-    for (int i = 0; i < first; ++i) run[i] = 0;
-    for (int i = first; i < last; ++i) run[i] = LOAD(x, line + start + i);
-    for (int i = last; i < STAGED; ++i) run[i] = 0;
+    for (int i = 0; i < STAGED; i += PACK) VSTORE(PACK, (ACCV)0, i, run);
+    int i = first;
+    for (; i + PACK <= last; i += PACK) {
+        const ACCV v = LOADV(x, line + start + i);
+        VSTORE(PACK, v, i, run);
+    }
+    if (i > first && i < last) {  // the last PACK columns, some of them again
+        const ACCV v = LOADV(x, line + start + last - PACK);
+        VSTORE(PACK, v, last - PACK, run);
+        i = last;
+    }
+    for (; i < last; ++i) run[i] = LOAD(x, line + start + i);
 }
+
+// v with zeros in the lanes before `first` and from `end` on.
+#define IS_WITHIN(first, end) ((LANES >= (int)(first)) & (LANES < (int)(end)))
+#if PACK == 1
+#define WITHIN(v, first, end) ((first) <= 0 && (end) > 0 ? v : (ACC)0)
+#else
+#define WITHIN(v, first, end) select((ACCV)0, v, CAT(WITHIN_, ACC)(first, end))
+#define WITHIN_float(first, end) IS_WITHIN(first, end)
+#define WITHIN_int(first, end) IS_WITHIN(first, end)
+#define WITHIN_uint(first, end) IS_WITHIN(first, end)
+#define WITHIN_half(first, end) CONVERT_N(PACK, short)(IS_WITHIN(first, end))
+#define WITHIN_double(first, end) CONVERT_N(PACK, long)(IS_WITHIN(first, end))
+#define WITHIN_long(first, end) CONVERT_N(PACK, long)(IS_WITHIN(first, end))
+#define WITHIN_ulong(first, end) CONVERT_N(PACK, long)(IS_WITHIN(first, end))
+#endif
+
+// Adds the products of columns v, for filter element k of each channel.
+#define ADD_PRODUCTS(k) \
+    _Pragma("unroll") for (int j = 0; j < TM; ++j) { \
+        const ACCV wv = (ACCV)LOAD(wk, filter[j] + k); \
+        _Pragma("unroll") for (int t = 0; t < TV; ++t) acc[t * TM + j] = MULADD(v[t], wv, acc[t * TM + j]); \
+    }
 
 kernel void conv_rows(global const REAL *restrict x, global const REAL *restrict w,
                       BIAS_PARAM global REAL *restrict y, int span, int cg, int mg, int groups,
                       int id, int ih, int iw, int od, int oh, int ow, int pd, int ph, int pw EPILOGUE_PARAMS) {
     const int blocks = (mg + TM - 1) / TM, g = get_global_id(1) / blocks, m0 = (get_global_id(1) - g * blocks) * TM;
     if (g >= groups) return;
+    const size_t size = (size_t)get_global_size(2) * groups * cg * id * ih * iw;
     const int n = get_global_id(2), taps = KD * KH * KW, channels = groups * mg, spatial = od * oh * ow;
     const int tiles = (ow + TV * PACK - 1) / (TV * PACK);
     const int begin = get_global_id(0) * span, end = min(begin + span, tiles * oh * od);
@@ -87,20 +119,41 @@ kernel void conv_rows(global const REAL *restrict x, global const REAL *restrict
                 if (iz < 0 || iz >= id || iy < 0 || iy >= ih) continue;
                 const size_t line = ((((size_t)(n * groups + g) * cg + c) * id + iz) * ih + iy) * iw;
                 for (int k0 = 0; k0 < KW; k0 += RUN) {
-                    ACC run[STAGED + SPARE];
-                    stage_run(run, x, line, x0 * SW - pw + k0 * DW, iw);
+                    const int start = x0 * SW - pw + k0 * DW;
                     global const REAL *wk = w + (size_t)c * taps + kzy * KW + k0;
+                    ACCV v[TV];
+#if SW == 1
+                    // In place: a run that was just staged is read before the core has stored it.
+                    if (start >= 0 && start + STAGED <= iw) {
+                        #pragma unroll 1
+                        for (int k = 0; k < RUN; ++k) {
+                            #pragma unroll
+                            for (int t = 0; t < TV; ++t) v[t] = LOADV(x, line + start + t * PACK + k * DW);
+                            ADD_PRODUCTS(k)
+                        }
+                        continue;
+                    }
+                    if (start >= -(long)line && line + start + STAGED <= size) {  // the neighbouring rows are memory
+                        #pragma unroll 1
+                        for (int k = 0; k < RUN; ++k) {
+                            #pragma unroll
+                            for (int t = 0; t < TV; ++t) {
+                                const int column = start + t * PACK + k * DW;
+                                const ACCV all = LOADV(x, line + column);
+                                v[t] = WITHIN(all, -column, iw - column);
+                            }
+                            ADD_PRODUCTS(k)
+                        }
+                        continue;
+                    }
+#endif
+                    ACC run[STAGED + SPARE];
+                    stage_run(run, x, line, start, iw);
                     #pragma unroll 1
                     for (int k = 0; k < RUN; ++k) {
-                        ACCV v[TV];
                         #pragma unroll
                         for (int t = 0; t < TV; ++t) v[t] = GATHER(run + t * PACK * SW + k * DW);
-                        #pragma unroll
-                        for (int j = 0; j < TM; ++j) {
-                            const ACCV wv = (ACCV)LOAD(wk, filter[j] + k);
-                            #pragma unroll
-                            for (int t = 0; t < TV; ++t) acc[t * TM + j] = MULADD(v[t], wv, acc[t * TM + j]);
-                        }
+                        ADD_PRODUCTS(k)
                     }
                 }
             }

@@ -24,6 +24,8 @@ CASES = {  # as in test_direct_row_major, without output_padding
     "dilated": ("Conv", 2, 3, 1, (1, 71), (1, 3), (1, 1), (0, 4, 0, 4), (1, 4), ()),
     "far dilated": ("Conv", 2, 3, 1, (3, 1201), (1, 2), (1, 1), (0, 3, 0, 2), (1, 1031), ()),
     "pointwise": ("Conv", 5, 7, 1, (5, 7), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), ()),
+    "narrow": ("Conv", 6, 6, 6, (5, 28), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), ()),
+    "narrower": ("Conv", 3, 4, 1, (9, 5), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), ()),
     "audio": ("Conv", 1, 5, 1, (2003,), (401,), (160,), (200, 200), (1,), ()),
 }
 
@@ -58,6 +60,8 @@ def test_tiles(cpu: Runtime, tv: int, tm: int) -> None:
     [
         *(("stride 2", DType.FLOAT16), ("stride 3", DType.FLOAT64), ("stride 2", DType.BFLOAT16)),
         *(("stride 3", DType.INT32), ("stride 2", DType.INT64), ("stride 3", DType.UINT8)),
+        *(("wide", DType.FLOAT16), ("narrow", DType.FLOAT64), ("narrow", DType.BFLOAT16), ("wide", DType.INT32)),
+        *(("narrow", DType.INT64), ("wide", DType.UINT8), ("narrow", DType.UINT32), ("wide", DType.UINT64)),
     ],
 )
 def test_other_types(cpu: Runtime, name: str, dtype: DType) -> None:
@@ -85,3 +89,14 @@ def test_refused_on_a_gpu(rt: Runtime) -> None:
     node = make_node("Conv", attrs, arrays)
     kernel = find_kernel("Conv", "ConvRowMajorVectors")
     assert kernel.refuse(kernel.problem(node, as_gpu(rt).info)) is not None
+
+
+@pytest.mark.filterwarnings("ignore:One of rtol or atol is not valid")
+def test_infinite_neighbours(cpu: Runtime) -> None:
+    """Padding is zero, although the memory before and after a row holds other rows. Sums are exact."""
+    _, attrs, arrays = make_case(CASES["narrow"], False)
+    x, w = arrays[:2]
+    x[..., 0::2, :] = np.inf
+    x[..., 1::2, 2:-2] = 1
+    x[..., 1::2, :2] = x[..., 1::2, -2:] = np.nan
+    check(cpu, attrs | {"pads": (0, 1, 0, 1)}, [x, np.full_like(w[:, :, :1], 0.5)])
