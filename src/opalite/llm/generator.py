@@ -92,12 +92,18 @@ class Generator:
         *,
         chat: bool = False,
         system: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        template_options: Mapping[str, Any] | None = None,
         max_tokens: int | None = None,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
         min_p: float | None = None,
         repetition_penalty: float | None = None,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        logit_bias: Mapping[int, float] | None = None,
+        logprobs: int | None = None,
         seed: int | None = None,
         stop: str | Sequence[str] = (),
         ignore_end: bool = False,
@@ -107,10 +113,14 @@ class Generator:
         """Generate the text after `prompt` as an iterator of pieces; this ends the text of an earlier call.
 
         prompt: text, token ids, or chat messages {"role": "user", "content": "..."}. chat: treat the text as a user's
-        message for the model's chat template. system: the system message before it.
+        message for the model's chat template. system: the system message before it. tools: descriptions of functions
+        for the template, each {"type": "function", "function": {...}}. template_options: further variables of the
+        template, such as enable_thinking.
         max_tokens: default: generation_config.json, else 256; limited by the model's context length.
         temperature, top_k, top_p, min_p, repetition_penalty: see Sampling. Default: the model's configuration; if that
         does not sample and none of the first four is given, decoding is greedy.
+        presence_penalty, frequency_penalty, logit_bias, logprobs: see Sampling; the host then reads all logits of each
+        position. The stream's `logprobs` are those of its `tokens`.
         stop: strings that end the text; they are not part of it. ignore_end: continue after end tokens.
         audio: sound for an encoder of spectrograms such as Whisper's: a wav file's path, samples from -1 to 1 at the
         encoder's rate (16 kHz), or (samples, rate); at most one window (30 s). Without a prompt, the decoder detects
@@ -123,9 +133,12 @@ class Generator:
         if self._stream is not None:
             self._stream.close()
         wanted = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-        sampling = self._sampling(wanted, repetition_penalty, seed)
+        counted = {"presence_penalty": presence_penalty, "frequency_penalty": frequency_penalty}
+        sampling = self._sampling(
+            wanted, repetition_penalty, seed=seed, logit_bias=logit_bias, logprobs=logprobs, **counted
+        )
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
-        text = self._text(prompt, chat, system)
+        text = self._text(prompt, chat, system, {"tools": tools, **(template_options or {})})
         given = dict(encoder_inputs or {})
         if self._encoder is None:
             if given or audio is not None:
@@ -188,8 +201,8 @@ class Generator:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _text(self, prompt: Prompt, chat: bool, system: str | None) -> str | list[int]:
-        """Return the prompt as text or tokens; messages use the chat template."""
+    def _text(self, prompt: Prompt, chat: bool, system: str | None, options: Mapping[str, Any]) -> str | list[int]:
+        """Return the prompt as text or tokens; messages use the chat template, with `options` as variables."""
         if isinstance(prompt, str):
             if not chat and system is None:
                 return prompt
@@ -203,7 +216,7 @@ class Generator:
         if system is not None:
             messages.insert(0, {"role": "system", "content": system})
         # The template contains the special tokens.
-        return self.tokenizer.encode(self.tokenizer.chat(messages), special=False)
+        return self.tokenizer.encode(self.tokenizer.chat(messages, **options), special=False)
 
     def _prompt_tokens(self, text: str | list[int]) -> list[int]:
         tokens = self.tokenizer.encode(text) if isinstance(text, str) else text
@@ -246,14 +259,14 @@ class Generator:
             forced[0] = max(languages.values(), key=lambda n: float(row[n]))
         return [n for n in forced if n is not None]
 
-    def _sampling(self, given: Mapping[str, Any], penalty: float | None, seed: int | None) -> Sampling:
+    def _sampling(self, given: Mapping[str, Any], penalty: float | None, **others: Any) -> Sampling:
         samples = any(v is not None for v in given.values()) or bool(self.folder.setting("do_sample"))
         values: dict[str, Any] = {}
         if samples:
             values = {n: self.folder.setting(n) if v is None else v for n, v in given.items()}
             values["temperature"] = 1.0 if values["temperature"] is None else values["temperature"]
         penalty = self.folder.setting("repetition_penalty") if penalty is None else penalty
-        values.update(repetition_penalty=penalty, seed=seed)
+        values.update(repetition_penalty=penalty, **others)
         return Sampling(**{n: v for n, v in values.items() if v is not None})
 
     def _banned_tokens(self) -> tuple[frozenset[int], frozenset[int]]:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import OptionError
+from ..run.api.values.ort_value import OrtValue
 from .decoder import Decoder
 from .logits_head import LogitsHead
-from .sampling import Candidates, Sampling, select_token
+from .sampling import Candidates, Sampling, TokenLogprobs, adjusted_candidates, logprobs_of, select_token
 from .tokenizer import Detokenizer, Tokenizer
 
 MAX_GREEDY_BATCH, MAX_GREEDY_S = 32, 0.03
@@ -37,8 +38,8 @@ class Limits:
 class Stream:
     """Iterator of pieces of a text, each of whole characters; `close()` ends it early.
 
-    tokens: ids so far, including an end token. reason: '' while running, then 'end' (end token), 'stop' (stop string),
-    'length' or 'closed'. metrics: metrics so far.
+    tokens: ids so far, including an end token. logprobs: of each of them, if Sampling asks for them. reason: '' while
+    running, then 'end' (end token), 'stop' (stop string), 'length' or 'closed'. metrics: metrics so far.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Stream:
     ) -> None:
         """Initialise; rest: prompt tokens that the decoder has not read. started: perf_counter() of the call."""
         self.tokens: list[int] = []
+        self.logprobs: list[TokenLogprobs] = []
         self.reason = ""
         self.metrics = GenerationMetrics(len(prompt), len(prompt) - len(rest))
         self._decoder, self._head, self._tokenizer = decoder, head, tokenizer
@@ -62,7 +64,7 @@ class Stream:
         self._sampling, self._limits = sampling, limits
         self._weight_bytes, self._started = weight_bytes, started
         # Greedy tokens depend on logits alone: the device can select them without the host.
-        plain = sampling.is_greedy and sampling.repetition_penalty == 1 and not limits.banned
+        plain = sampling.is_greedy and sampling.repetition_penalty == 1 and not limits.banned and not sampling.needs_row
         self._on_device = plain and decoder.can_generate_greedy
         self._ready_tokens: deque[int] = deque()
         self._batch = 1
@@ -145,6 +147,13 @@ class Stream:
             return self._head.candidates(logits, count, sampling.temperature, penalty, seen, banned)
 
         draw = 0.0 if sampling.is_greedy else float(self._random.random())
+        if sampling.needs_row:
+            row = np.asarray(logits.numpy() if isinstance(logits, OrtValue) else logits)[0, -1].astype(np.float32)
+            changed = adjusted_candidates(row.copy(), sampling, self.tokens, seen, banned)
+            token = select_token(changed, sampling, draw, lambda: changed)
+            if sampling.logprobs is not None:
+                self.logprobs.append(logprobs_of(row, token, sampling.logprobs))
+            return token
         return select_token(candidates(sampling.candidates), sampling, draw, lambda: candidates(0))
 
     def _update_metrics(self) -> None:

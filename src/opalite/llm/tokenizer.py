@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import InputError, ModelFileError
 from ..extras import need
@@ -44,32 +44,37 @@ class Tokenizer:
         """Decode tokens to text, without special tokens."""
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
-    def chat(self, messages: Sequence[Message]) -> str:
+    def chat(
+        self, messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None = None, **options: Any
+    ) -> str:
         """Render messages by the model's chat template, up to the beginning of the answer.
 
-        messages: {"role": "user", "content": "..."} etc. InputError if there is no template, or if it raises an error.
+        messages: {"role": "user", "content": "..."} etc. tools: descriptions of functions. options: further variables
+        of the template. InputError if there is no template, or if it raises an error.
         """
-        template = self._template()
+        template = self._template("tool_use" if tools else "default")
         sandbox = need("jinja2.sandbox", "a chat template", "llm")
-        extensions = ["jinja2.ext.loopcontrols"]
+        extensions = ["jinja2.ext.loopcontrols", _generation_tag()]
         made = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
-        made.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+        made.filters["tojson"] = _to_json
         made.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
         made.globals["raise_exception"] = _refuse
         config = self._folder.tokenizer
-        special = {n: _content(config[n]) for n in config if n.endswith("_token") and config[n] is not None}
+        given = {n: _content(config[n]) for n in config if n.endswith("_token") and config[n] is not None}
+        given |= {"messages": messages, "add_generation_prompt": True, "tools": tools, **options}
         try:
-            return str(made.from_string(template).render(messages=messages, add_generation_prompt=True, **special))
+            return str(made.from_string(template).render(given))
         except need("jinja2", "a chat template", "llm").TemplateError as e:
             raise InputError(f"the chat template of {self._folder.path} does not take these messages: {e}") from e
 
-    def _template(self) -> str:
+    def _template(self, name: str) -> str:
+        """The template of chat_template.jinja, else of tokenizer_config.json; `name` if there are several."""
         template = self._folder.tokenizer.get("chat_template")
         if isinstance(template, list):  # several templates by name
             named = {t["name"]: t["template"] for t in template}
-            template = named.get("default", next(iter(named.values()), None))
+            template = named.get(name, named.get("default", next(iter(named.values()), None)))
         file = Path(self._folder.path) / "chat_template.jinja"
-        if template is None and file.exists():
+        if file.exists():
             template = file.read_text(encoding="utf-8")
         if not isinstance(template, str):
             raise InputError(
@@ -77,6 +82,32 @@ class Tokenizer:
                 "continues text; give a prompt without --chat"
             )
         return template
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON without the escapes for HTML of jinja2's own filter."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _generation_tag() -> Any:
+    """A jinja2 extension for {% generation %}, by which templates mark the model's words for training."""
+    jinja2 = need("jinja2", "a chat template", "llm")
+
+    class Generation(need("jinja2.ext", "a chat template", "llm").Extension):  # type: ignore[misc]
+        tags: ClassVar[set[str]] = {"generation"}
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return jinja2.nodes.Scope(body, lineno=line)
+
+    return Generation
 
 
 def _content(token: Any) -> Any:

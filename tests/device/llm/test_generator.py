@@ -264,3 +264,17 @@ def test_what_does_not_fit_is_said(generator: opalite.Generator) -> None:
         generator.stream("a", max_tokens=0)
     with pytest.raises(InputError, match="has no encoder that could read input_features"):
         generator.stream("a", encoder_inputs={"input_features": np.zeros(1)})
+
+
+def test_biases_penalties_and_logprobs(generator: opalite.Generator) -> None:
+    plain = generator.generate("Once", max_tokens=6, ignore_end=True)
+    stream = generator.stream("Once", max_tokens=6, ignore_end=True, logprobs=3)
+    assert "".join(stream) == plain.text
+    assert tuple(stream.tokens) == plain.tokens
+    assert [p.token for p in stream.logprobs] == list(plain.tokens)
+    assert all(p.top[0] == (p.token, p.logprob) and len(p.top) == 3 for p in stream.logprobs), "greedy"
+    other = next(t for t, _ in stream.logprobs[0].top if t != plain.tokens[0])
+    forced = generator.generate("Once", max_tokens=6, ignore_end=True, logit_bias={other: 100.0})
+    assert set(forced.tokens) == {other}
+    varied = generator.generate("Once", max_tokens=6, ignore_end=True, logit_bias={other: 2.0}, presence_penalty=2.0)
+    assert varied.tokens[0] != varied.tokens[1] or varied.tokens[0] != other

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opalite.errors import OptionError
-from opalite.llm.sampling import Candidates, Sampling, select_token
+from opalite.llm.sampling import Candidates, Sampling, adjusted_candidates, logprobs_of, select_token
 
 
 def candidates(row: Any, count: int, temperature: float) -> Candidates:
@@ -89,3 +89,25 @@ def test_greedy_takes_the_first() -> None:
 def test_values_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(OptionError, match=next(iter(wrong))):
         Sampling(**wrong)  # type: ignore[arg-type]
+
+
+def test_biases_and_penalties_by_counts() -> None:
+    row = np.array([1.0, 2.0, 3.0, 0.5], np.float32)
+    s = Sampling(presence_penalty=0.5, frequency_penalty=1.0, logit_bias={3: 10.0, 0: -1.0}, repetition_penalty=2.0)
+    found = adjusted_candidates(row.copy(), s, [2, 2, 1], {2}, {0})
+    assert found.tokens.tolist() == [3, 1, 2, 0]
+    np.testing.assert_allclose(found.logits, [10.5, 0.5, 1.5 - 2.5, -np.inf])
+    with pytest.raises(OptionError, match="names token 4; the vocabulary has 4"):
+        adjusted_candidates(row.copy(), Sampling(logit_bias={4: 1.0}), [], (), ())
+    for wrong in ({"presence_penalty": 3.0}, {"logit_bias": {1: 101.0}}, {"logprobs": 21}):
+        with pytest.raises(OptionError):
+            Sampling(**wrong)  # type: ignore[arg-type]
+
+
+def test_logprobs_are_the_models() -> None:
+    row = np.array([0.0, np.log(3.0), np.log(4.0)], np.float32)
+    found = logprobs_of(row, 1, 2)
+    assert found.token == 1
+    assert np.isclose(found.logprob, np.log(3 / 8))
+    assert [t for t, _ in found.top] == [2, 1]
+    np.testing.assert_allclose([p for _, p in found.top], np.log([4 / 8, 3 / 8]), rtol=1e-6)

@@ -110,3 +110,22 @@ def test_missing_files_and_packages_are_named(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("opalite.extras.import_module", none_of_the_extra)
     with pytest.raises(ExtraError, match=r"pip install 'opalite-cl\[llm\]'"):
         Tokenizer(ModelFolder(tmp_path, tmp_path / "model.onnx"))
+
+
+@pytest.mark.parametrize(
+    "template, text",
+    [
+        ("{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}.{% endfor %}", "é."),
+        ("{{ messages | tojson(ensure_ascii=False) }}", '[{"role": "user", "content": "é"}]'),
+        ("{{ messages | tojson(indent=None, separators=(',', ':'), ensure_ascii=True) }}",
+         '[{"role":"user","content":"\\u00e9"}]'),
+        ("{{ tools[0].function.name }}{{ enable_thinking }}", "addFalse"),
+    ],
+)  # fmt: skip
+def test_templates_have_what_transformers_gives_them(tmp_path: Path, template: str, text: str) -> None:
+    bytes_of_words(tmp_path, 0)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "of the configuration"}))
+    (tmp_path / "chat_template.jinja").write_text(template)
+    words = Tokenizer(ModelFolder(tmp_path, tmp_path / "model.onnx"))
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    assert words.chat([{"role": "user", "content": "é"}], tools=tools, enable_thinking=False) == text
