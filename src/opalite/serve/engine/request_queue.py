@@ -22,6 +22,10 @@ _ADMITTED_NS = 50_000_000
 """Time for which an admitted request reserves its slot while its body is read."""
 
 
+OnPiece = Callable[[str, tuple[Any, ...]], None]
+"""Receives a part of a text, and the log-probabilities of its tokens."""
+
+
 @dataclass(eq=False)
 class Ticket:
     """An accepted request without an answer.
@@ -39,7 +43,7 @@ class Ticket:
     nbytes: int
     timeout_s: float = 0.0
     started_ns: int = 0
-    on_piece: Callable[[str], None] | None = None
+    on_piece: OnPiece | None = None
     waits: bool = field(default=True, init=False)
     timer: asyncio.TimerHandle | None = field(default=None, init=False)
 

@@ -24,7 +24,7 @@ from ..wire.infer_messages import (
 from ..wire.serve_errors import Internal, Invalid, NotReady, ServeError, TimedOut, WorkerLost
 from .model_config import ModelConfig, QueuePolicy, ServerSettings
 from .model_repository import ModelSource
-from .request_queue import RequestQueue, Ticket, timeout_of
+from .request_queue import OnPiece, RequestQueue, Ticket, timeout_of
 from .server_observer import RequestTrace, ServerObservers
 from .validate_requests import RequestValidator
 from .worker_pool import Device, Placement, WorkerPool, most_instances, placements_on
@@ -99,7 +99,7 @@ class ServedVersion:
             self._observers.rejected(self.name, self.version, e.kind)
             raise
 
-    def enqueue(self, request: InferRequest, on_piece: Callable[[str], None] | None = None) -> Ticket:
+    def enqueue(self, request: InferRequest, on_piece: OnPiece | None = None) -> Ticket:
         """Validate and queue a request. Invalid, TooLarge, Busy, NotReady."""
         self._queue.arrive()
         try:
@@ -135,12 +135,13 @@ class ServedVersion:
 
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse]:
         """The pieces of a text as they are generated, and a last response with the reason of its end."""
-        pieces: asyncio.Queue[str | None] = asyncio.Queue()
-        ticket = self.enqueue(request, pieces.put_nowait)
+        pieces: asyncio.Queue[tuple[str, tuple[Any, ...]] | None] = asyncio.Queue()
+        ticket = self.enqueue(request, lambda text, logprobs: pieces.put_nowait((text, logprobs)))
         ticket.future.add_done_callback(lambda _: pieces.put_nowait(None))
         try:
             while (piece := await pieces.get()) is not None:
-                yield InferResponse(request.model, self.version, request.id, (_text(piece, request),))
+                text, logprobs = piece
+                yield InferResponse(request.model, self.version, request.id, (_text(text, request),), {}, logprobs)
             last = await ticket.future
             parameters = {**last.parameters, "triton_final_response": True}
             yield InferResponse(request.model, self.version, request.id, (_text("", request),), parameters)
@@ -272,7 +273,7 @@ class ServedVersion:
         for ticket in tickets:
             ticket.stop_timer()
         try:
-            worker.submit(tickets, tickets[0].request.parameters if self.is_text else {})
+            worker.submit(tickets, tickets[0].request.text_options if self.is_text else {})
         except (OSError, MemoryError) as e:
             for ticket in tickets:
                 self._fail(ticket, Internal(f"there is no shared memory for the request: {e}"))
@@ -320,7 +321,8 @@ class ServedVersion:
         else:
             responses = job.responses
             if self.is_text:
-                responses = [replace(responses[0], outputs=(_text("".join(job.text), tickets[0].request),))]
+                text = _text("".join(job.text), tickets[0].request)
+                responses = [replace(responses[0], outputs=(text,), logprobs=tuple(job.logprobs))]
             for ticket, response in zip(tickets, responses, strict=True):
                 self._succeed(ticket, response, device, job, size)
         if self._queue.count:

@@ -1,8 +1,8 @@
 """Main module of a worker process: serves one model on one device until the server closes the socket.
 
     server → worker   open {path, kind, device, …} · run {id, slot, inputs, outputs, parameters} + memory · cancel {id}
-    worker → server   ready {inputs, outputs, …} | failed · piece {id, text} · done {id, outputs, ns} + memory | error
-                      alive {}, twice a second
+    worker → server   ready {inputs, outputs, …} | failed · alive {}, twice a second · piece {id, text, logprobs}
+                      done {id, outputs, ns} + memory | error
 
 It starts before the message `open`, so that its imports overlap with other work.
 """
@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any
 
 from ...errors import InputError, ShapeError
@@ -112,7 +113,7 @@ class Worker:
         number, slot = message["id"], message["slot"]
         if fds:
             self._inputs[slot] = Block.open(fds[0], message["block"])
-        active = self._running[number] = ActiveRun(lambda text: self._send_piece(number, text), self._cancel_arrived)
+        active = self._running[number] = ActiveRun(partial(self._send_piece, number), self._cancel_arrived)
         self._newest = max(self._newest, number)
         try:
             if number in self._cancelled:
@@ -171,8 +172,8 @@ class Worker:
             block.bytes[offset : offset + nbytes] = raw
         return placed, made
 
-    def _send_piece(self, number: int, text: str) -> None:
-        self._channel.send({"op": "piece", "id": number, "text": text})
+    def _send_piece(self, number: int, text: str, logprobs: list[Any]) -> None:
+        self._channel.send({"op": "piece", "id": number, "text": text, "logprobs": logprobs})
 
 
 def failure_message(e: Exception) -> Message:

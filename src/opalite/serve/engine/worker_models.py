@@ -20,6 +20,7 @@ from ..wire.serve_errors import Invalid
 from .concurrency_probe import best_concurrency
 
 if TYPE_CHECKING:
+    from ...llm.sampling import TokenLogprobs
     from .worker_channel import Message
 
 RunResult = tuple[list[tuple[str, str, Array]], dict[str, Any]]
@@ -51,17 +52,17 @@ class Cancelled(Exception):  # noqa: N818 - no error
 class ActiveRun:
     """A run in progress. options: `terminate` is set when the server cancels it."""
 
-    def __init__(self, send: Callable[[str], None], look: Callable[[], None]) -> None:
-        """send: sends a part of a text. look: takes the server's cancellations."""
+    def __init__(self, send: Callable[[str, list[Any]], None], look: Callable[[], None]) -> None:
+        """send: sends a part of a text with its log-probabilities. look: takes the server's cancellations."""
         self.options = RunOptions()
         self._send, self._look = send, look
 
-    def piece(self, text: str) -> None:
-        """Send a part of a text. Cancelled if the run is."""
+    def piece(self, text: str, logprobs: list[Any]) -> None:
+        """Send a part of a text, with the log-probabilities of its tokens. Cancelled if the run is."""
         self._look()
         if self.options.terminate:
             raise Cancelled
-        self._send(text)
+        self._send(text, logprobs)
 
 
 def open_served(message: Message) -> TensorModel | TextModel:
@@ -251,13 +252,25 @@ class TextModel:
         prompt = feeds["text_input"]
         if prompt.size != 1:
             raise Invalid(f"input 'text_input' is one text, got {prompt.size}; send a request for each")
-        stream = self._generator.stream(prompt.flat[0], **self._options(parameters))
+        given = parameters.get("generation")
+        options = self._options(parameters) if given is None else dict(given)
+        if bias := options.get("logit_bias"):
+            options["logit_bias"] = {int(token): value for token, value in bias.items()}
+        stream = self._generator.stream(options.pop("prompt", prompt.flat[0]), **options)
+        told = 0
         try:
             for part in stream:
-                run.piece(part)
+                told, before = len(stream.logprobs), told
+                run.piece(part, [self._readable(p) for p in stream.logprobs[before:told]])
         finally:
             stream.close()
-        return [], {"reason": stream.reason, "tokens": len(stream.tokens)}
+        counts = {"tokens": len(stream.tokens), "prompt_tokens": stream.metrics.prompt_tokens}
+        return [], {"reason": stream.reason, **counts}
+
+    def _readable(self, found: TokenLogprobs) -> list[Any]:
+        """Log-probabilities with the texts of tokens."""
+        decode = self._generator.tokenizer.decode
+        return [decode([found.token]), found.logprob, [[decode([token]), p] for token, p in found.top]]
 
     def stats(self) -> dict[str, Any]:
         return self._generator.session.stats().to_raw()

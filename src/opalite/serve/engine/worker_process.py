@@ -63,6 +63,7 @@ class WorkerBatch:
     slot: _Slot
     times: Times = field(default_factory=Times)
     text: list[str] = field(default_factory=list)
+    logprobs: list[Any] = field(default_factory=list)
     responses: list[InferResponse] = field(default_factory=list)
     timer: asyncio.TimerHandle | None = None  # of a run that has begun: its time-out, or the end of its cancellation
     cancelled: tuple[float, str] | None = None  # seconds that its end may take, and the reason
@@ -274,12 +275,13 @@ class WorkerProcess:
         job = self.jobs[message["id"]]
         if op == "piece":
             job.text.append(message["text"])
+            job.logprobs += message["logprobs"]
             if job.cancelled is None:
                 self._stop_timer(job)
                 self._start_timers()
             for ticket in job.tickets:
                 if ticket.on_piece is not None:
-                    ticket.on_piece(message["text"])
+                    ticket.on_piece(message["text"], tuple(message["logprobs"]))
             return
         if fds:
             job.slot.outputs = Block.open(fds[0], message["block"])

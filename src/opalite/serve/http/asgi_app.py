@@ -28,8 +28,9 @@ from ..wire.serve_errors import (
 )
 from .endpoints import Endpoints, headers_of
 from .generate_endpoint import Generate
+from .openai.endpoints import OpenAI, openai_error
 from .request_body import BodyReader, DisconnectedError
-from .responses import Answer, error_answer
+from .responses import Answer, error_answer, object_answer
 from .uvicorn_connection import LINK, Link
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class App:
         calls = Endpoints(server, limits, bodies)
         streams = (_MODEL + "/generate_stream", _VERSION + "/generate_stream")
         generate = Generate(server, limits, bodies)
+        openai = OpenAI(server, limits, bodies)
         self.calls = calls
         self._router = Router(
             [
@@ -82,6 +84,10 @@ class App:
                 _route("/v2/repository/index", "POST", calls.index),
                 _route("/v2/repository/models/{model}/load", "POST", calls.load),
                 _route("/v2/repository/models/{model}/unload", "POST", calls.unload),
+                _route("/v1/models", "GET", openai.models),
+                _route("/v1/models/{model}", "GET", openai.model),
+                Route("/v1/completions", _Application(openai.completions), methods=["POST"]),
+                Route("/v1/chat/completions", _Application(openai.chat_completions), methods=["POST"]),
                 Route("/v2/systemsharedmemory/{rest:path}", _refusal(NO_SHARED_MEMORY)),
                 Route("/v2/cudasharedmemory/{rest:path}", _refusal(NO_SHARED_MEMORY)),
                 Route("/v2/logging", _refusal(NO_LOG_SETTINGS)),
@@ -120,7 +126,7 @@ class App:
             failure = _failure(e, scope)
             if begun:
                 raise
-            await _send(send, error_answer(failure))
+            await _send(send, _error(failure, scope))
 
     def _is_own(self, host: str) -> bool:
         """Whether a page at `host` is this server's: any other name may belong to an attacker (DNS rebinding)."""
@@ -185,6 +191,16 @@ def _failure(e: Exception, scope: Scope) -> ServeError:
     if isinstance(e, HTTPException):
         return NotFound(f"there is no {scope['path'][:128]}")
     return as_serve_error(e, scope["path"][:128])
+
+
+def _error(failure: ServeError, scope: Scope) -> Answer:
+    """The error in the form of the path's API."""
+    status, headers, body = error_answer(failure)
+    if not scope["path"].startswith("/v1/"):
+        return status, headers, body
+    own = object_answer(openai_error(failure)[1], status)
+    kept = [(name, value) for name, value in headers if name not in (b"content-type", b"content-length")]
+    return status, own[1] + kept, own[2]
 
 
 async def _send(send: Send, answer: Answer) -> None:

@@ -38,7 +38,11 @@ class RequestedOutput:
 
 @dataclass(frozen=True)
 class InferRequest:
-    """An inference request. version: '' for the newest served. outputs: () for all. trace: W3C trace headers."""
+    """An inference request. version: '' for the newest served. outputs: () for all. trace: W3C trace headers.
+
+    generation: options of Generator.stream in JSON's types, `prompt` included, instead of inputs and parameters; None
+    for other requests.
+    """
 
     model: str
     inputs: tuple[Tensor, ...]
@@ -47,6 +51,12 @@ class InferRequest:
     outputs: tuple[RequestedOutput, ...] = ()
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     trace: Mapping[str, str] = field(default_factory=dict)
+    generation: Mapping[str, Any] | None = None
+
+    @property
+    def text_options(self) -> Mapping[str, Any]:
+        """The options of a text, in JSON's types, for the worker."""
+        return self.parameters if self.generation is None else {"generation": dict(self.generation)}
 
     @property
     def priority(self) -> int:
@@ -69,13 +79,17 @@ class InferRequest:
 
 @dataclass(frozen=True)
 class InferResponse:
-    """The outputs in the requested order. A stream's last response has the parameter `triton_final_response` true."""
+    """The outputs in the requested order. A stream's last response has the parameter `triton_final_response` true.
+
+    logprobs: of the tokens of this part of a text, each (text, log-probability, likeliest [(text, log-probability)]).
+    """
 
     model: str
     version: str
     id: str
     outputs: tuple[Tensor, ...]
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    logprobs: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""OpenAI's API for language models: /v1/models, /v1/completions, /v1/chat/completions."""

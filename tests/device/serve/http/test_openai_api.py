@@ -1,0 +1,199 @@
+"""OpenAI's API, asked by its own client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import opalite
+from opalite.cl.runtime import Runtime
+
+openai = pytest.importorskip("openai", reason="the package openai is not installed")
+pytest.importorskip("tokenizers", reason="the extra opalite-cl[llm] is not installed")
+pytest.importorskip("jinja2", reason="the extra opalite-cl[llm] is not installed")
+
+from opalite.serve.engine.inference_server import Server  # noqa: E402
+from opalite.serve.engine.model_config import ServerSettings  # noqa: E402
+from opalite.serve.http.http_server import HttpFront, HttpSettings  # noqa: E402
+from opalite.serve.run_servers import serving  # noqa: E402
+
+from ....helpers.decoders import KINDS  # noqa: E402
+from ....helpers.words import make_folder  # noqa: E402
+
+PROMPT = "Once upon"
+TEMPLATE = (
+    "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}"
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
+)
+MORE = {"extra_body": {"ignore_eos": True}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = make_folder(tmp_path_factory.mktemp("writer"), {"model.onnx": KINDS[next(iter(KINDS))]()})
+    (made / "chat_template.jinja").write_text(TEMPLATE)
+    return made
+
+
+@pytest.fixture(scope="module")
+def generator(rt: Runtime, folder: Path) -> Iterator[opalite.Generator]:
+    with opalite.Generator(folder, device=rt.info.id) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client(rt: Runtime, folder: Path) -> Iterator[Any]:
+    settings = ServerSettings(models={"writer": folder}, devices=(rt.info.id,))
+    with (
+        serving(lambda: Server(settings), [HttpFront(HttpSettings(port=0))], 20) as (address,),
+        openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=120) as made,
+    ):
+        yield made
+
+
+def test_models(client: Any) -> None:
+    assert [m.id for m in client.models.list()] == ["writer"]
+    assert client.models.retrieve("writer").owned_by == "opalite"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("reader")
+
+
+def test_completions(client: Any, generator: opalite.Generator) -> None:
+    wanted = generator.generate(PROMPT, max_tokens=8, ignore_end=True)
+    found = client.completions.create(model="writer", prompt=PROMPT, max_tokens=8, **MORE)
+    assert (found.object, found.choices[0].text, found.choices[0].finish_reason) == (
+        "text_completion",
+        wanted.text,
+        "length",
+    )
+    tokens = generator.tokenizer.encode(PROMPT)
+    assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (len(tokens), 8)
+    same = client.completions.create(model="writer", prompt=tokens, max_tokens=8, echo=False, **MORE)
+    assert same.choices[0].text == wanted.text
+    both = client.completions.create(model="writer", prompt=[PROMPT, "x"], max_tokens=8, echo=True, **MORE)
+    assert both.choices[0].text == PROMPT + wanted.text
+    assert both.choices[1].text.startswith("x")
+    assert [c.index for c in both.choices] == [0, 1]
+    stopped = client.completions.create(model="writer", prompt=PROMPT, max_tokens=8, stop=[wanted.text[2:4]], **MORE)
+    assert wanted.text.startswith(stopped.choices[0].text)
+    assert stopped.choices[0].finish_reason == "stop"
+
+
+def test_completions_in_a_stream(client: Any, generator: opalite.Generator) -> None:
+    wanted = generator.generate(PROMPT, max_tokens=8, ignore_end=True)
+    events = list(
+        client.completions.create(
+            model="writer", prompt=PROMPT, max_tokens=8, stream=True, stream_options={"include_usage": True}, **MORE
+        )
+    )
+    assert "".join(e.choices[0].text for e in events if e.choices) == wanted.text
+    assert [e.choices[0].finish_reason for e in events if e.choices][-1] == "length"
+    assert events[-1].usage.completion_tokens == 8
+    assert len({e.id for e in events}) == 1
+
+
+def test_choices_differ_by_seed(client: Any) -> None:
+    def texts() -> list[str]:
+        found = client.completions.create(
+            model="writer", prompt=PROMPT, max_tokens=12, n=3, temperature=1.8, seed=5, **MORE
+        )
+        return [c.text for c in found.choices]
+
+    first = texts()
+    assert first == texts()
+    assert len(set(first)) > 1
+
+
+def test_logprobs_biases_and_penalties(client: Any) -> None:
+    found = client.completions.create(model="writer", prompt=PROMPT, max_tokens=4, logprobs=2, **MORE).choices[0]
+    assert len(found.logprobs.tokens) == 4
+    assert all(p <= 0 for p in found.logprobs.token_logprobs)
+    assert [len(top) <= 2 for top in found.logprobs.top_logprobs] == [True] * 4
+    biased = client.completions.create(model="writer", prompt=PROMPT, max_tokens=3, logit_bias={"7": 100}, **MORE)
+    varied = client.completions.create(
+        model="writer", prompt=PROMPT, max_tokens=12, presence_penalty=2, frequency_penalty=2, **MORE
+    )
+    assert biased.choices[0].text != varied.choices[0].text
+
+
+def test_chats(client: Any, generator: opalite.Generator) -> None:
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+    ]
+    flat = [messages[0], {"role": "user", "content": "Hi"}]
+    wanted = generator.generate(flat, max_tokens=8, ignore_end=True)
+    found = client.chat.completions.create(model="writer", messages=messages, max_completion_tokens=8, **MORE)
+    assert (found.object, found.choices[0].message.role) == ("chat.completion", "assistant")
+    assert found.choices[0].message.content == wanted.text
+    events = list(
+        client.chat.completions.create(
+            model="writer", messages=messages, max_tokens=8, stream=True, logprobs=True, top_logprobs=1, **MORE
+        )
+    )
+    assert events[0].choices[0].delta.role == "assistant"
+    assert "".join(e.choices[0].delta.content or "" for e in events) == wanted.text
+    told = [entry for e in events if e.choices[0].logprobs for entry in e.choices[0].logprobs.content]
+    assert [len(entry.top_logprobs) for entry in told] == [1] * len(told)
+    assert told
+    assert events[-1].choices[0].finish_reason == "length"
+    tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+    with_tools = client.chat.completions.create(model="writer", messages=flat, tools=tools, max_tokens=8, **MORE)
+    assert with_tools.usage.prompt_tokens > found.usage.prompt_tokens
+    without = client.chat.completions.create(
+        model="writer", messages=flat, tools=tools, tool_choice="none", max_tokens=8, **MORE
+    )
+    assert without.usage.prompt_tokens == found.usage.prompt_tokens
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"extra_body": {"max_token": 3}}, "did you mean 'max_tokens'"),
+        ({"temperature": 3}, "'temperature' is from 0 to 2"),
+        ({"messages": []}, "'messages' is a list"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "reads texts",
+        ),
+        ({"top_logprobs": 2}, "needs 'logprobs'"),
+        ({"tool_choice": "required"}, "not constrained"),
+        ({"response_format": {"type": "json_object"}}, "not constrained"),
+        ({"n": 99}, "'n' is from 1 to 16"),
+        ({"logit_bias": {"7": 101}}, "from -100 to 100"),
+        ({"logit_bias": {"99999999": 1}}, "the vocabulary has"),
+        ({"stop": ""}, "'stop' is a text"),
+        ({"stream_options": {"include_usage": True}}, "needs 'stream'"),
+    ],
+)
+def test_wrong_requests_are_told_why(client: Any, options: Any, words: str) -> None:
+    asked = {"model": "writer", "messages": [{"role": "user", "content": "Hi"}], **options}
+    with pytest.raises(openai.APIStatusError, match=words) as e:
+        client.chat.completions.create(**asked)
+    assert e.value.body["type"] in ("invalid_request_error", "server_error")
+
+
+def test_errors_have_the_clients_classes(client: Any) -> None:
+    with pytest.raises(openai.NotFoundError, match="does not exist"):
+        client.completions.create(model="reader", prompt="x")
+    with pytest.raises(openai.BadRequestError, match="'model' is missing"):
+        client.post("/completions", body={"prompt": "x"}, cast_to=object)
+
+
+def test_a_client_that_leaves_ends_its_text(client: Any) -> None:
+    events = client.completions.create(model="writer", prompt=PROMPT, max_tokens=100_000, stream=True, **MORE)
+    next(iter(events))
+    events.close()
+    assert client.completions.create(model="writer", prompt=PROMPT, max_tokens=2, **MORE).choices[0].text
+
+
+def test_events_end_with_done(client: Any) -> None:
+    body = {"model": "writer", "prompt": PROMPT, "max_tokens": 2, "stream": True, "ignore_eos": True}
+    with client._client.stream("POST", f"{client.base_url}completions", json=body) as answer:
+        lines = [line for line in answer.iter_lines() if line]
+    assert lines[-1] == "data: [DONE]"
+    assert all(json.loads(line[6:])["object"] == "text_completion" for line in lines[:-1])
