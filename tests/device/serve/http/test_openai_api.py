@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from opalite.serve.engine.model_config import ServerSettings  # noqa: E402
 from opalite.serve.http.http_server import HttpFront, HttpSettings  # noqa: E402
 from opalite.serve.run_servers import serving  # noqa: E402
 
+from ....docs.commands import ROOT  # noqa: E402
 from ....helpers.decoders import KINDS  # noqa: E402
 from ....helpers.words import make_folder  # noqa: E402
 
@@ -182,6 +184,13 @@ def test_errors_have_the_clients_classes(client: Any) -> None:
         client.completions.create(model="reader", prompt="x")
     with pytest.raises(openai.BadRequestError, match="'model' is missing"):
         client.post("/completions", body={"prompt": "x"}, cast_to=object)
+
+
+def test_the_example_of_the_page(client: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(from openai .*?)^```", page, re.DOTALL | re.MULTILINE)
+    exec(block.replace("http://127.0.0.1:8000/v1", str(client.base_url)))
+    assert capsys.readouterr().out
 
 
 def test_a_client_that_leaves_ends_its_text(client: Any) -> None:

@@ -22,7 +22,7 @@ from ....docs.scene import classifier
 
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 CALLS = [line for line in PAGE.splitlines() if line.startswith("curl ")]
-(CLIENT, NOTEBOOK) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+(CLIENT, _, NOTEBOOK) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
