@@ -35,7 +35,7 @@ from .control_flow.run_control_flow import FlowRun
 from .executable_cache import Compiled, ExecutableCache, SizedProgram
 from .model_inputs_outputs import ModelMetadata, NodeArg
 from .model_run import ModelRun, is_finite, refuse_hosted
-from .route import NO_CONTENTS, WholeProgram
+from .route import NO_CONTENTS, Contents, WholeProgram
 from .run_lock import Access, RunLock
 from .run_request import PLAIN, RunRequest
 
@@ -50,6 +50,7 @@ class BundleModel:
     """A compiled model of a session. on_distant: set by an owner that can plan."""
 
     tier = "optimized"  # of its programs
+    contents: Contents = NO_CONTENTS  # of inputs, for which alone it serves
     draws = False  # random values were drawn at compilation
     repeats = True
 
@@ -175,7 +176,7 @@ class BundleModel:
         compiled.is_proven = True
         model_run.note(compiled, at, executable)
         if distant is not DistantShape.WATCHED:
-            model_run.record.route = compiled.route_at(at, feeds, NO_CONTENTS, lambda: _whole(program, given))
+            model_run.record.route = compiled.route_at(at, feeds, self.contents, lambda: _whole(program, given))
         if distant is DistantShape.DUE and self.on_distant is not None and request.lock is not None:
             self.on_distant(self, variant, compiled, sizes, feeds, request.lock)
         trace.overflowed = compiled.may_overflow and not is_finite(outputs)

@@ -125,20 +125,30 @@ class ImportedModel:
 
         return import_flow(ModelImporter(self._model.graph, self._model.functions, symbols=False), feeds)
 
-    def complete(self, program: Program | Template, segment: Segment) -> Program | Template:
-        """A copy of `program` of `segment` with ports that are the model's own inputs and outputs, in order."""
+    def complete(
+        self, program: Program | Template, segment: Segment, names: Mapping[str, str] | None = None
+    ) -> Program | Template:
+        """A copy of `program` of `segment` with ports that are the model's own inputs and outputs, in order.
+
+        names: of the model's inputs, by their names in the segment.
+        """
         if isinstance(program, Template):
             given = None if segment.shape_inputs is None else record_of(segment.shape_inputs)
-            return replace(program, program=self._completed(program.program, segment), given=given)
+            made = frozenset[str]() if given is None else frozenset(given.names)
+            return replace(program, program=self._completed(program.program, segment, names or {}, made), given=given)
         if segment.shape_inputs is not None:
             raise BundleError("values that follow from the sizes are made by the importer; run the .onnx file")
-        return self._completed(program, segment)
+        return self._completed(program, segment, names or {})
 
     def needs(
-        self, program: Program | Template, segment: Segment, shapes: Mapping[str, tuple[int, ...]]
+        self,
+        program: Program | Template,
+        segment: Segment,
+        shapes: Mapping[str, tuple[int, ...]],
+        names: Mapping[str, str] | None = None,
     ) -> DispatchKey:
         """The dispatch key of a completed `program` of `segment` for inputs of `shapes`. BundleError where
-        sizes are contents of an input."""
+        sizes are contents of an input. names: see `complete`."""
         if not isinstance(program, Template):
             return DispatchKey.of(program, shapes)
         signature = segment.signature
@@ -147,7 +157,8 @@ class ImportedModel:
             raise BundleError(f"shapes depend on the contents of {', '.join(signature.contents)}; run the .onnx file")
         at_hand = program.at(program.sizes)
         assert at_hand is not None
-        needs = DispatchKey.of(at_hand, shapes, {n: tuple(axes) for n, axes in signature.shapes.items() if n in shapes})
+        own = {(names or {}).get(n, n): tuple(axes) for n, axes in signature.shapes.items()}
+        needs = DispatchKey.of(at_hand, shapes, {n: axes for n, axes in own.items() if n in shapes})
         made = () if program.given is None else program.given.names
         return replace(needs, shapes={n: s for n, s in needs.shapes.items() if n not in made})
 
@@ -183,9 +194,17 @@ class ImportedModel:
 
         return WholeProgram(inputs, outputs, given, finish)
 
-    def _completed(self, program: Program, segment: Segment) -> Program:
-        """A copy of `program` whose inputs and outputs are the model's own. BundleError if nothing computes one."""
-        inputs = [replace(port, name=name) for port, name in zip(program.inputs, segment.inputs, strict=True)]
+    def _completed(
+        self, program: Program, segment: Segment, names: Mapping[str, str], made: frozenset[str] = frozenset()
+    ) -> Program:
+        """A copy of `program` whose inputs, apart from those `made` of sizes, and outputs are the model's own.
+
+        BundleError if nothing computes one.
+        """
+        given = [names.get(n, n) for n in segment.inputs]
+        if foreign := set(given).difference(made, (a.name for a in (*self.inputs, *self.overridable))):
+            raise BundleError(f"'{min(foreign)}' follows from contents of an input; run the .onnx file")
+        inputs = [replace(port, name=name) for port, name in zip(program.inputs, given, strict=True)]
         ports = {port.name: port for port in inputs}
         outputs: list[Port] = []
         program = replace(program, inputs=inputs, host_consts=dict(program.host_consts))
@@ -193,8 +212,8 @@ class ImportedModel:
             found, passed = self.source(segment, name)
             if isinstance(found, GraphOutput):
                 outputs.append(replace(program.outputs[found.index], name=name))
-            elif passed in ports:
-                outputs.append(replace(ports[passed], name=name))
+            elif names.get(passed, passed) in ports:
+                outputs.append(replace(ports[names.get(passed, passed)], name=name))
             elif found is None:
                 raise _nothing_computes(name)
             else:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...cl.programs.background_throttle import background_planning
@@ -121,7 +122,7 @@ class OnnxModel:
             outputs, trace = plan.run_variant(plan.variant, sizes, feeds, request)
             trace.import_s += looked_s
             if plan.replacement is not None:
-                self._replace_generic(plan, sizes, types_alone(feeds), *plan.replacement)
+                self._replace_generic(plan, sizes, *plan.replacement)
             if not trace.overflowed:
                 return outputs, trace
             # Half storage may have overflowed: only the imported graph can be planned in float32.
@@ -138,9 +139,7 @@ class OnnxModel:
             self.store.delete(feeds)  # plans that store halves, which overflow
         return outputs, trace
 
-    def _replace_generic(
-        self, plan: StoredPlan, sizes: Sizes, types: Mapping[str, Any], better: StoredPlan, at: Sizes
-    ) -> None:
+    def _replace_generic(self, plan: StoredPlan, sizes: Sizes, better: StoredPlan, at: Sizes) -> None:
         """Submit the job that replaces the generic executable of `plan` by that of `better` at the sizes `at`."""
         found, store = plan.executables.find(plan.variant, sizes), self.store
         plan.replacement = None
@@ -150,7 +149,7 @@ class OnnxModel:
 
         def make() -> Compiled:
             made = better.compiled(better.variant, at, RunTrace())
-            store.end_pending(types)
+            store.end_pending(Path(better.path))
             return made
 
         missing = partial(self.compiler.rt.programs.missing, specs(better.variant.stored))

@@ -251,9 +251,10 @@ class SegmentRuns:
 
     def _keeper(self, segment: Segment, run: ImportRun, run_pass: Pass) -> PlanKeeper | None:
         """The keeper of plans of `segment`; None if they are not stored."""
-        if run_pass.store is None or run_pass.feeds is None or not run.is_whole_model:
+        choice = run.selection
+        if run_pass.store is None or run_pass.feeds is None or choice is None:
             return None
-        return run_pass.store.keeper(self.imported, segment, run_pass.feeds)
+        return run_pass.store.keeper(self.imported, segment, run_pass.feeds, choice)
 
     def _respecializer(
         self, segment: Segment, compiled: Compiled, sizes: Sizes, lock: RunLock, run: ImportRun, run_pass: Pass

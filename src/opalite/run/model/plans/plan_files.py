@@ -34,6 +34,7 @@ from ....plan.bundle.bundle import SUFFIX, Bundle
 from ....plan.bundle.write_bundle import save_bundle
 from ....plan.weights.weight_files import WeightFiles
 from ..background.graph_compiler import Compiler
+from ..route import NO_CONTENTS, Contents
 from .external_data_files import ExternalDataFiles, read_names, store_names
 from .plan_key import model_digest, plans_key
 
@@ -151,17 +152,18 @@ class PlanFiles:
         found = [(used, path) for path in _ending(self.folder / kind, SUFFIX) if (used := _used(path)) is not None]
         return [path for _, path in sorted(found, reverse=True)]
 
-    def path_for(self, feeds: Feeds, tier: str = "optimized") -> Path:
-        """Path of the plan for exactly these types and shapes."""
+    def path_for(self, feeds: Feeds, tier: str = "optimized", contents: Contents = NO_CONTENTS) -> Path:
+        """Path of the plan for exactly these types and shapes, and for these contents of some inputs."""
         types = sorted((name, array.dtype.str, array.shape, *_growth(array)) for name, array in feeds.items())
-        return self.folder / kind_of(feeds, tier) / f"{digest(repr(types))[:24]}{SUFFIX}"
+        key = digest(repr(types), *(f"{name} {data.hex()}" for name, data in sorted(contents)))
+        return self.folder / kind_of(feeds, tier) / f"{key[:24]}{SUFFIX}"
 
-    def store(self, feeds: Feeds, bundle: Bundle, tier: str = "optimized") -> None:
+    def store(self, feeds: Feeds, bundle: Bundle, tier: str = "optimized", contents: Contents = NO_CONTENTS) -> None:
         """Store a plan if it is small enough; a failure is logged only.
 
         A plan is not stored if plugins were registered since the session was opened: its key would be another.
         """
-        path = self.path_for(feeds, tier)
+        path = self.path_for(feeds, tier, contents)
         if foreign_state() != self._code:
             return
         weights = [a for v in bundle.variants for a in v.stored.weights.values()]
@@ -183,20 +185,20 @@ class PlanFiles:
             discard(old)
         trim(cache_folder(), self.cap_bytes)
 
-    def mark_pending(self, feeds: Feeds) -> None:
-        """Record that runs on such `feeds` use generic programs until the optimized ones are built."""
-        path = self.path_for(feeds).with_suffix(PENDING)
+    def mark_pending(self, plan: Path) -> None:
+        """Record that runs use generic programs until those of the optimized plan with that path are built."""
+        path = plan.with_suffix(PENDING)
         if not path.exists():
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(str(os.getpid()))
 
-    def end_pending(self, feeds: Feeds) -> None:
-        """Record that the optimized programs for `feeds` are built: their generic plan is of no more use."""
-        path = self.path_for(feeds).with_suffix(PENDING)
+    def end_pending(self, plan: Path) -> None:
+        """Record that the programs of an optimized plan are built: the generic plan is of no more use."""
+        path = plan.with_suffix(PENDING)
         if path.exists():
             discard(path)
-            discard(self.path_for(feeds, "generic"))
+            discard(plan.parent / GENERIC / plan.name)
 
     @property
     def has_pending(self) -> bool:

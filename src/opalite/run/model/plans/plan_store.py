@@ -36,11 +36,12 @@ from ..background.respecialize_policy import FAR, Sizes, distance
 from ..bundle_model import BundleModel
 from ..executable_cache import ExecutableCache
 from ..model_inputs_outputs import describe_model
-from ..route import types_key
+from ..route import NO_CONTENTS, Contents, contents_of, types_key
 from .plan_files import GENERIC, KEPT, STATES, Feeds, PlanFiles, fits, has_caches, kind_of, types_alone
 from .plan_keeper import PlanKeeper
 
 if TYPE_CHECKING:
+    from ....importer.walk.import_run import Selection
     from ....importer.walk.segments import Segment
     from ..imported_model import ImportedModel
 
@@ -51,6 +52,9 @@ _RECORD = "appending"
 
 _TIER = "tier"
 """Key of the tier of a plan in a bundle's description; 'optimized' without it."""
+
+_CONTENTS = "contents"
+"""Key of the contents of inputs for which alone a plan serves, in hexadecimal, in a bundle's description."""
 
 _TYPES_KEPT = 256
 """Number of input types whose plan is cached."""
@@ -76,6 +80,8 @@ class StoredPlan(BundleModel):
         try:
             if _RECORD in self._loaded().meta:
                 self.record = KVCacheSpec.from_json(self._loaded().meta[_RECORD])
+            contents = self._loaded().meta.get(_CONTENTS, {})
+            self.contents = frozenset((str(name), bytes.fromhex(data)) for name, data in contents.items())
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as e:
             raise BundleError(f"'{path}' does not say what its runs take ({e})") from e
         if self.record is not None:
@@ -96,9 +102,15 @@ class StoredPlan(BundleModel):
         """
         if self.record is not None:
             return self.record.sizes_of(feeds)
+        if not self.holds_contents(feeds):
+            return None
         needs = self.variant.needs
         shapes = {name: array.shape for name, array in feeds.items()}
         return needs.sizes_of(shapes) if needs.shapes.keys() == shapes.keys() and not has_caches(feeds) else None
+
+    def holds_contents(self, feeds: Feeds) -> bool:
+        """Whether inputs have the contents for which the plan serves."""
+        return not self.contents or contents_of(feeds, [name for name, _ in self.contents]) == self.contents
 
 
 class PlanStore(PlanFiles):
@@ -152,8 +164,10 @@ class PlanStore(PlanFiles):
         key = types_key(feeds)
         with self._lock:
             found = self._found.get(key)
-            if found is not None:
+            if found is not None and found[0].holds_contents(feeds):
                 self._found.move_to_end(key)
+            else:
+                found = None
         if found is not None or (is_imported and key is not None) or not fits(feeds):
             return found
         with self._opening, background_planning():
@@ -176,7 +190,7 @@ class PlanStore(PlanFiles):
             if is_last or any(distance(plan.made_for, sizes) < FAR for plan, sizes in pairs):
                 for pair in pairs:
                     if self._is_ready(*pair, waits):
-                        self.end_pending(feeds)
+                        self.end_pending(Path(pair[0].path))
                         return pair
         found = self._find_generic(feeds, pairs[0]) if looks and pairs and not has_caches(feeds) else None
         if looks and found is None:
@@ -260,9 +274,15 @@ class PlanStore(PlanFiles):
 
     # Storing and deleting plans
 
-    def keeper(self, imported: ImportedModel, segment: Segment, feeds: Feeds) -> PlanKeeper | None:
-        """A keeper of the plans of a run on `feeds`, whose whole model is `segment`; None if none may be stored."""
-        return PlanKeeper(self, imported, segment, types_alone(feeds)) if self._slots[False] and fits(feeds) else None
+    def keeper(self, imported: ImportedModel, segment: Segment, feeds: Feeds, choice: Selection) -> PlanKeeper | None:
+        """A keeper of the plans of a run on `feeds`, whose whole model is `segment`; None if none may be stored.
+
+        choice: of the segment.
+        """
+        contents = contents_of(feeds, choice.looked_at)
+        if contents is None or segment.tasks or not (self._slots[False] and fits(feeds)):
+            return None
+        return PlanKeeper(self, imported, segment, types_alone(feeds), choice, contents)
 
     def store_whole(
         self,
@@ -272,12 +292,11 @@ class PlanStore(PlanFiles):
         program: Program | Template,
         whole: Program | Template,
         notes: Sequence[str],
-        tier: str = "optimized",
     ) -> None:
         """Store `whole`, `program` of `segment` with ports that are the model's own, for inputs of `types`."""
         with suppress(BundleError):
             needs = imported.needs(whole, segment, {name: array.shape for name, array in types.items()})
-            self._store(imported, types, program, whole, needs, notes, tier=tier)
+            self.store_plan(imported, types, program, whole, needs, notes)
 
     def store_for_caches(
         self,
@@ -299,7 +318,7 @@ class PlanStore(PlanFiles):
         shapes = {name: spec.shape for name, spec in {**record.tensors, **record.contents}.items()}
         with suppress(BundleError):
             needs = DispatchKey.of(at_hand, shapes, {n: spec.numbers for n, spec in record.tensors.items()})
-            self._store(imported, feeds, program, content, needs, notes, record)
+            self.store_plan(imported, feeds, program, content, needs, notes, record)
 
     def take_slot(self, has_caches: bool, is_template: bool = True) -> bool:
         """Count a plan to store; False if this session has stored enough."""
@@ -308,7 +327,7 @@ class PlanStore(PlanFiles):
             self._slots[has_caches] = max(0, left - 1) if is_template else 0
             return left > 0
 
-    def _store(
+    def store_plan(
         self,
         imported: ImportedModel,
         types: Feeds,
@@ -318,14 +337,20 @@ class PlanStore(PlanFiles):
         notes: Sequence[str],
         record: KVCacheSpec | None = None,
         tier: str = "optimized",
+        contents: Contents = NO_CONTENTS,
     ) -> None:
-        """Store `content`, which is `program` or a copy of it with everything that its runs need."""
+        """Store `content`, which is `program` or a copy of it with everything that its runs need.
+
+        contents: of inputs, for which alone it serves.
+        """
         about = {**describe_model(imported), "notes": list(notes), _TIER: tier}
+        if contents:
+            about[_CONTENTS] = {name: data.hex() for name, data in contents}
         if record is not None:
             about[_RECORD] = record.to_json()
         variant = Variant(self.compiler.rt.info, content, needs=needs)
-        self._seen.add(self.path_for(types, tier))
-        self.store(types, Bundle([variant], about), tier)
+        self._seen.add(self.path_for(types, tier, contents))
+        self.store(types, Bundle([variant], about), tier, contents)
         own, stored = programs_of(program)[0], variant.stored
         own.weight_keys.update((n, key) for n, key in stored.weight_keys.items() if n in own.weights)
         if stored is not own:

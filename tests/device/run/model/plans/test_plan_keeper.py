@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import onnx
 import opalite
+from onnx import helper
 from opalite.cl.programs.program_cache import ProgramCache
 from opalite.cl.runtime import Runtime
 from opalite.errors import BuildError
@@ -20,7 +22,7 @@ from opalite.run.model.background.graph_compiler import Compiler
 from opalite.run.model.plans.plan_files import GENERIC, PENDING
 
 from .....helpers.onnx_text import by_onnxruntime
-from .....helpers.small_models import classifier, noise
+from .....helpers.small_models import classifier, make_model, noise, port
 
 X = {"x": noise(1, 3, 16, 16)}
 PATIENCE_S = 120.0
@@ -176,3 +178,39 @@ def test_programs_that_do_not_compile_leave_generic_ones(processes: Processes, u
         assert processes.run().last_timing.tier == "generic"
     unbuilt.fails = False
     assert processes.run().last_timing.tier == "optimized"
+
+
+def compared() -> Any:
+    """An If that compares an input, as the sampling rate of voice detectors, around products of other widths."""
+    branches = []
+    for name, width in (("wide", 7), ("narrow", 3)):
+        weight = onnx.numpy_helper.from_array(noise(5, width), f"w_{name}")
+        nodes = [
+            helper.make_node("MatMul", ["x", f"w_{name}"], [f"m_{name}"]),
+            helper.make_node("Tanh", [f"m_{name}"], [f"y_{name}"]),
+        ]
+        branches.append(helper.make_graph(nodes, name, [], [port(f"y_{name}", None)], [weight]))
+    nodes = [
+        helper.make_node("Equal", ["rate", "full"], ["is_full"]),
+        helper.make_node("If", ["is_full"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+    ]
+    rate = helper.make_tensor_value_info("rate", onnx.TensorProto.INT64, ())
+    return make_model(nodes, [port("x", ("n", 5)), rate], [port("y", None)], {"full": np.array(16000)})
+
+
+def test_contents_that_choose_a_program_choose_a_plan(folder: Path, tmp_path: Path, rt: Runtime) -> None:
+    path = tmp_path / "compared.onnx"
+    path.write_bytes(compared().SerializeToString())
+    feeds = [{"x": noise(2, 5), "rate": np.array(rate)} for rate in (16000, 8000)]
+    wanted = [by_onnxruntime(compared(), f)[0] for f in feeds]
+    first = opalite.InferenceSession(path, device=rt.info.id, precision="fp32")
+    for f, want in zip(feeds, wanted, strict=True):
+        np.testing.assert_allclose(first.run(None, f)[0], want, rtol=1e-4, atol=1e-5)
+    second = opalite.InferenceSession(path, device=rt.info.id, precision="fp32")
+    for _ in range(3):
+        for f, want in zip(feeds, wanted, strict=True):
+            np.testing.assert_allclose(second.run(None, f)[0], want, rtol=1e-4, atol=1e-5)
+    assert not second._model.is_imported
+    assert (second.stats().plans_made, second.stats().plans_loaded) == (0, 2)
+    other = {"x": noise(2, 5), "rate": np.array(11025)}
+    np.testing.assert_allclose(second.run(None, other)[0], by_onnxruntime(compared(), other)[0], rtol=1e-4, atol=1e-5)
