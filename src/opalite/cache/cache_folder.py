@@ -4,6 +4,7 @@
     plans/AB/<key>/….opal     plans of .onnx models (run/model/plans/plan_store.py)
     plans/AB/<key>/states/….opal     plans of runs on caches (the same)
     plans/AB/<key>/generic/….opal    plans of generic programs (the same)
+    plans/AB/<key>/segments/….opal   plans of one of several segments (the same)
     plans/AB/<key>/….pending  of which the optimized programs are not complete (run/model/plans/plan_files.py)
     plans/AB/<key>/weights/….weight  large constants of those plans (plan/weights/weight_files.py)
     plans/AB/<key>/files.json        names of the model's data files (run/model/plans/external_data_files.py)
@@ -105,11 +106,13 @@ _FILES = (
     ("plans/*/*/*.opal", "plan"),
     ("plans/*/*/states/*.opal", "plan"),
     ("plans/*/*/generic/*.opal", "plan"),
+    ("plans/*/*/segments/*.opal", "plan"),
     ("plans/*/*/weights/*.weight", "weight"),
     ("plans/*/*/files.json", "data"),
     ("contents/*.json", "data"),
     ("plans/*/*/*.failed", "vain"),
     ("plans/*/*/*.pending", "vain"),
+    ("plans/*/*/segments/*.pending", "vain"),
     ("bundles/*/*.safetensors", "bundle"),
     ("precision/*/*.json", "choice"),
     ("failed/*.cl", "failed"),

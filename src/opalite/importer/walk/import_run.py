@@ -50,6 +50,7 @@ class ImportRun:
         contents. `runner` runs loop bodies. `before_import` is called before a segment is imported, which takes long.
         """
         self.segment: Segment | None = None
+        self.stage: Stage | None = None  # of the segment
         self.sizes: tuple[int, ...] = ()
         self.tasks_run: dict[Task, None] = {}
         self._importer = importer
@@ -136,7 +137,7 @@ class ImportRun:
                 ins = [as_array(n, self._values[n]) for n in segment.inputs]
                 stage = self._finish_segment(segment, segment.evaluate(ins, self.sizes))
             elif segment.graph.outputs:
-                self.segment = segment
+                self.segment, self.stage = segment, stage
                 return
             else:
                 stage = self._finish_segment(segment, ())

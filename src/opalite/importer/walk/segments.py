@@ -187,6 +187,14 @@ class Stage:
         """Incoming values whose contents select the segment."""
         return self.fixed | self.dims.contents
 
+    def identity(self, segment: Segment) -> str:
+        """A text that names one of the stage's segments among all of the model, in every process."""
+        assert segment.signature is not None, "set by the import"
+        left = [item.outputs for item in self.items]
+        known = [(name, contents_key(array)) for name, array in sorted(self.known_contents.items())]
+        more = known, sorted(self.sequences.items()), sorted(self.fixed), self.wanted
+        return repr((left, self.incoming, more, segment.signature.key))
+
 
 def first_stage(importer: ModelImporter, feeds: Iterable[str]) -> Stage:
     """Return the first stage of runs with inputs of these names."""

@@ -33,7 +33,7 @@ from .executable_cache import Compiled, ExecutableCache, SizedProgram
 from .imported_model import ImportedModel
 from .model_run import ModelRun, refuse_hosted
 from .plans.plan_files import types_alone
-from .plans.plan_keeper import PlanKeeper
+from .plans.plan_keeper import Keeper, PartKeeper, PlanKeeper
 from .plans.plan_store import PlanStore
 from .route import contents_of, types_key
 from .run_lock import Access, RunLock
@@ -236,9 +236,12 @@ class SegmentRuns:
         self, segment: Segment, model_run: ModelRun, run: ImportRun, run_pass: Pass
     ) -> tuple[Compiled, SizedProgram]:
         request, jobs, sizes = model_run.request, run_pass.jobs, run.sizes
-        keeper = self._keeper(segment, run, run_pass)
+        keeper = self._keeper(segment, run, run_pass) or self._part_keeper(segment, run, run_pass)
 
         def make() -> Compiled:
+            found = None if keeper is None else keeper.find(sizes, request.waits)
+            if found is not None:
+                return found.compiled(found.variant, sizes, model_run.trace)
             soon = not request.waits and jobs is not None
             compiled = self.compiler.compile(
                 segment.graph, model_run.trace, request.tuning, sizes=sizes, soon=soon, keeper=keeper
@@ -255,6 +258,12 @@ class SegmentRuns:
         if run_pass.store is None or run_pass.feeds is None or choice is None:
             return None
         return run_pass.store.keeper(self.imported, segment, run_pass.feeds, choice)
+
+    def _part_keeper(self, segment: Segment, run: ImportRun, run_pass: Pass) -> Keeper | None:
+        """The keeper of the plan of one of several segments; None in a loop's body."""
+        if run_pass.store is None or run_pass.feeds is None or run.stage is None:
+            return None
+        return PartKeeper(run_pass.store, self.imported, run.stage.identity(segment))
 
     def _respecializer(
         self, segment: Segment, compiled: Compiled, sizes: Sizes, lock: RunLock, run: ImportRun, run_pass: Pass

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ....kernels.kernel import Tier
     from ....plan.planner import Planned, PlanOptions
     from ....plan.template.program_template import Template
-    from ..plans.plan_keeper import PlanKeeper
+    from ..plans.plan_keeper import Keeper
 
 _log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class Compiler:
         on_built: OnBuilt | None = None,
         policy: Policy = None,
         soon: bool = False,
-        keeper: PlanKeeper | None = None,
+        keeper: Keeper | None = None,
     ) -> Compiled:
         """Optimise, plan and build `graph`, which is not changed: an interrupted caller may try again.
 
@@ -216,7 +216,7 @@ class Compiler:
         return missing
 
     def _begin_in_background(
-        self, graph: Graph, sizes: Sizes, keeper: PlanKeeper | None, planned: Planned | None, policy: Policy
+        self, graph: Graph, sizes: Sizes, keeper: Keeper | None, planned: Planned | None, policy: Policy
     ) -> Task:
         """The missing programs of the optimized plan (`planned` if known), and a function that makes its Executable."""
         assert self.background is not None

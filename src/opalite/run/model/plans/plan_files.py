@@ -49,6 +49,11 @@ FAILED = ".failed"
 STATES = "states"
 """Folder of plans of runs on KV caches, in the folder of the model's plans."""
 
+PARTS = "segments"
+"""Folder of plans of single segments, in the folder of the model's plans."""
+
+PARTS_KEPT = 32  # plans of segments of one model
+
 GENERIC = "generic"
 """Folder of plans of generic programs, in the folder of the model's plans."""
 
@@ -158,12 +163,15 @@ class PlanFiles:
         key = digest(repr(types), *(f"{name} {data.hex()}" for name, data in sorted(contents)))
         return self.folder / kind_of(feeds, tier) / f"{key[:24]}{SUFFIX}"
 
-    def store(self, feeds: Feeds, bundle: Bundle, tier: str = "optimized", contents: Contents = NO_CONTENTS) -> None:
+    def path_for_part(self, identity: str) -> Path:
+        """Path of the plan of a segment with that identity."""
+        return self.folder / PARTS / f"{digest(identity)[:24]}{SUFFIX}"
+
+    def store(self, path: Path, bundle: Bundle) -> None:
         """Store a plan if it is small enough; a failure is logged only.
 
         A plan is not stored if plugins were registered since the session was opened: its key would be another.
         """
-        path = self.path_for(feeds, tier, contents)
         if foreign_state() != self._code:
             return
         weights = [a for v in bundle.variants for a in v.stored.weights.values()]
@@ -181,7 +189,8 @@ class PlanFiles:
         except (BundleError, TypeError, OSError) as e:
             _log.info("a plan is not stored: %s", e)
             return
-        for old in self.newest_first(kind_of(feeds, tier))[KEPT:]:
+        kind = "" if path.parent == self.folder else path.parent.name
+        for old in self.newest_first(kind)[PARTS_KEPT if kind == PARTS else KEPT :]:
             discard(old)
         trim(cache_folder(), self.cap_bytes)
 
@@ -205,7 +214,8 @@ class PlanFiles:
         """Whether another process has run the model by generic programs and left others unbuilt."""
         own = str(os.getpid())
         with suppress(OSError):
-            return any(path.read_text() != own for path in _ending(self.folder, PENDING))
+            files = [*_ending(self.folder, PENDING), *_ending(self.folder / PARTS, PENDING)]
+            return any(path.read_text() != own for path in files)
         return False
 
     def record_failed_attempt(self, feeds: Feeds) -> None:

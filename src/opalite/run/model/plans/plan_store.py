@@ -272,6 +272,27 @@ class PlanStore(PlanFiles):
             os.utime(plan.path)
         return True
 
+    def find_part(self, path: Path, sizes: Sizes, waits: bool) -> StoredPlan | None:
+        """The plan with that path of one segment at `sizes`; None if there is none, or if it cannot run now."""
+        if path in self._seen or not path.exists():
+            return None
+        with self._opening, background_planning():
+            self._seen.add(path)
+            try:
+                plan = StoredPlan(path, self.compiler, self.weights)
+                template = plan.variant.template
+                names = () if template is None else template.names
+                plan.made_for = sizes if template is None else template.sizes
+                if len(names) != len(sizes) or not self._holds(plan, sizes) or not self._is_ready(plan, sizes, waits):
+                    return None
+            except NotServedError:
+                return None
+            except BundleError as e:
+                _drop(path, e)
+                return None
+            self.end_pending(path)
+            return plan
+
     # Storing and deleting plans
 
     def keeper(self, imported: ImportedModel, segment: Segment, feeds: Feeds, choice: Selection) -> PlanKeeper | None:
@@ -296,7 +317,7 @@ class PlanStore(PlanFiles):
         """Store `whole`, `program` of `segment` with ports that are the model's own, for inputs of `types`."""
         with suppress(BundleError):
             needs = imported.needs(whole, segment, {name: array.shape for name, array in types.items()})
-            self.store_plan(imported, types, program, whole, needs, notes)
+            self.store_plan(self.path_for(types), imported, program, whole, needs, notes)
 
     def store_for_caches(
         self,
@@ -318,7 +339,7 @@ class PlanStore(PlanFiles):
         shapes = {name: spec.shape for name, spec in {**record.tensors, **record.contents}.items()}
         with suppress(BundleError):
             needs = DispatchKey.of(at_hand, shapes, {n: spec.numbers for n, spec in record.tensors.items()})
-            self.store_plan(imported, feeds, program, content, needs, notes, record)
+            self.store_plan(self.path_for(feeds), imported, program, content, needs, notes, record)
 
     def take_slot(self, has_caches: bool, is_template: bool = True) -> bool:
         """Count a plan to store; False if this session has stored enough."""
@@ -329,8 +350,8 @@ class PlanStore(PlanFiles):
 
     def store_plan(
         self,
+        path: Path,
         imported: ImportedModel,
-        types: Feeds,
         program: Program | Template,
         content: Program | Template,
         needs: DispatchKey,
@@ -339,7 +360,7 @@ class PlanStore(PlanFiles):
         tier: str = "optimized",
         contents: Contents = NO_CONTENTS,
     ) -> None:
-        """Store `content`, which is `program` or a copy of it with everything that its runs need.
+        """Store `content` at `path`: `program`, or a copy of it with everything that its runs need.
 
         contents: of inputs, for which alone it serves.
         """
@@ -349,8 +370,8 @@ class PlanStore(PlanFiles):
         if record is not None:
             about[_RECORD] = record.to_json()
         variant = Variant(self.compiler.rt.info, content, needs=needs)
-        self._seen.add(self.path_for(types, tier, contents))
-        self.store(types, Bundle([variant], about), tier, contents)
+        self._seen.add(path)
+        self.store(path, Bundle([variant], about))
         own, stored = programs_of(program)[0], variant.stored
         own.weight_keys.update((n, key) for n, key in stored.weight_keys.items() if n in own.weights)
         if stored is not own:

@@ -245,11 +245,11 @@ def test_no_run_waits_for_the_plan_to_be_kept(
     real = PlanFiles.store
     kept: list[int] = []
 
-    def keep(self: PlanFiles, feeds: Any, bundle: Any, tier: str) -> None:
+    def keep(self: PlanFiles, path: Path, bundle: Any) -> None:
         begun.set()
         assert go.wait(PATIENCE_S)
         kept.extend(sum(w.nbytes for w in v.stored.weights.values()) for v in bundle.variants)
-        real(self, feeds, bundle, tier)
+        real(self, path, bundle)
 
     monkeypatch.setattr(PlanFiles, "store", keep)
     held.set()
