@@ -247,6 +247,13 @@ class ExecutableCache:
         with self._lock:
             return self._policies.setdefault(key, RespecializePolicy()).record_run(sizes, compiled.made_for)
 
+    def looks_for_plan(self, key: Hashable, compiled: Compiled, sizes: Sizes) -> bool:
+        """Whether a run of `sizes` by `compiled` should be counted, because a plan for them may come to be due."""
+        if compiled.template is None or compiled.executable.tier == "generic":
+            return False
+        with self._lock:
+            return self._policies.setdefault(key, RespecializePolicy()).is_open(sizes, compiled.made_for)
+
     def add_respecialized(self, key: Hashable, compiled: Compiled) -> None:
         """Keep `compiled` for sizes that are nearer to its own than to the others'."""
         self.keep(key, compiled)

@@ -28,7 +28,8 @@ from .bundle_model import BundleModel
 from .executable_cache import Compiled, ExecutableCache
 from .model_inputs_outputs import example_shapes
 from .plans.plan_files import fits, types_alone
-from .plans.plan_store import PlanStore, StoredPlan
+from .plans.plan_store import PlanStore
+from .plans.stored_plan import StoredPlan
 from .run_request import PLAIN, RunRequest
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from ..execute.dynamic_shape_runs import DynamicShapeRuns
 from ..execute.executable import Executable
 from ..execute.memory.io_transfer import Target
 from ..execute.run_trace import RunRecord, RunTrace
-from .background.respecialize_policy import DistantShape, Sizes
+from .background.respecialize_policy import Sizes
 from .executable_cache import Compiled, ExecutableCache
 from .route import NO_CONTENTS, Route, types_key
 
@@ -87,8 +87,8 @@ class SegmentRoute(Route):
             compiled = executables.nearest(segment, sizes)
             if compiled is None or not has_route(compiled):
                 return None
-            if sizes != compiled.made_for and executables.record_sizes(segment, compiled, sizes) is not DistantShape.NO:
-                return None
+            if sizes != compiled.made_for and executables.looks_for_plan(segment, compiled, sizes):
+                return None  # the run by the model counts it, and plans for sizes that recur
             part = self._parts.get(compiled)
             if part is None:
                 part = self._parts[compiled] = _Part(segment, compiled)

@@ -53,7 +53,7 @@ class Pass:
 
     jobs: gets jobs to submit after the run; None if nothing may be left to the background. feeds: of the model itself,
     None in a body. store: gets plans that the pass makes. only: the one segment of the run with what ran, if nothing
-    but host operators follows.
+    but host operators follows. parts: what ran. has_bodies: the host ran the body of a loop.
     """
 
     jobs: list[CompileJob] | None
@@ -61,6 +61,7 @@ class Pass:
     store: PlanStore | None = None
     only: tuple[Compiled, SizedProgram, Segment, Selection] | None = None
     parts: list[tuple[Segment, Compiled]] = field(default_factory=list)
+    has_bodies: bool = False
 
 
 class SegmentRuns:
@@ -94,7 +95,7 @@ class SegmentRuns:
             compiled, at, segment, selection = run_pass.only
             whole = partial(self.imported.whole, segment, selection)
             model_run.record.route = compiled.route_at(at, feeds, contents_of(feeds, selection.looked_at), whole)
-        elif self._has_route(feeds, run_pass.parts):
+        elif not run_pass.has_bodies and self._has_route(feeds, run_pass.parts):
             routes, key = self._routes, types_key(feeds)
             if key not in routes:
                 routes[key] = SegmentRoute(self.imported.importer, self.executables, feeds, model_run.record)
@@ -108,7 +109,7 @@ class SegmentRuns:
         """Whether runs of several segments need no more than the segments: no bodies of loops, no checks of outputs."""
         if not parts or not all(type(v) is ndarray and not v.dtype.hasobject for v in feeds.values()):
             return False
-        return all(has_route(c) and not any(isinstance(t, BodyTask) for t in s.tasks) for s, c in parts)
+        return all(has_route(compiled) for _, compiled in parts)
 
     def _run(self, importer: ModelImporter, feeds: Mapping[str, Any], model_run: ModelRun, run_pass: Pass) -> list[Any]:
         """Outputs of a model or of a loop's body."""
@@ -192,6 +193,7 @@ class SegmentRuns:
         model_run.untrack(pending)
         model_run.record.note(*loops.notes.values())
         for task in run.tasks_run:
+            run_pass.has_bodies |= isinstance(task, BodyTask)
             model_run.record.add_host(_task_report(task))
         return run.outputs
 

@@ -58,9 +58,7 @@ class RespecializePolicy:
 
     def record_run(self, sizes: Sizes, made_for: Sizes) -> DistantShape:
         """Count a run of `sizes` by a plan for others. Returns DUE once, when a plan for `sizes` should be tried."""
-        if len(sizes) != len(made_for) or distance(sizes, made_for) < FAR or len(self._tried) >= MOST:
-            return DistantShape.NO
-        if any(distance(sizes, t) < FAR for t in self._tried):
+        if not self.is_open(sizes, made_for):
             return DistantShape.NO
         like = min(self._alike, key=lambda s: distance(s, sizes), default=sizes)
         if distance(like, sizes) > NEAR:
@@ -69,6 +67,12 @@ class RespecializePolicy:
             return DistantShape.WATCHED
         self._tried.append(sizes)
         return DistantShape.DUE
+
+    def is_open(self, sizes: Sizes, made_for: Sizes) -> bool:
+        """Whether runs of `sizes` by a plan for others may make another plan due."""
+        if len(sizes) != len(made_for) or distance(sizes, made_for) < FAR or len(self._tried) >= MOST:
+            return False
+        return not any(distance(sizes, t) < FAR for t in self._tried)
 
 
 def _count(counts: dict[Sizes, int], sizes: Sizes) -> int:

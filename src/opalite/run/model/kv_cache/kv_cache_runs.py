@@ -29,7 +29,7 @@ from .decode_fast_path import DecodeFastPath, find_dynamic_runs, kept_numbers, o
 
 if TYPE_CHECKING:
     from ..onnx_model import OnnxModel
-    from ..plans.plan_store import StoredPlan
+    from ..plans.stored_plan import StoredPlan
     from ..segment_runs import SegmentRuns
 
 Array = np.ndarray[Any, Any]

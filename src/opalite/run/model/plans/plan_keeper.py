@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ..imported_model import ImportedModel
     from ..route import Contents
     from .plan_files import Feeds
-    from .plan_store import PlanStore, StoredPlan
+    from .plan_store import PlanStore
+    from .stored_plan import StoredPlan
 
 
 class Keeper(ABC):

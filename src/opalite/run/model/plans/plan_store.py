@@ -28,9 +28,7 @@ from ....plan.kv_cache_spec import KVCacheSpec
 from ....plan.program import Program
 from ....plan.template.program_template import Template
 from ....plan.template.shape_tensors import ShapeTensors
-from ....plan.weights.weight_files import WeightFiles
 from ....tune.database_files import tuning_stamp
-from ..background.graph_compiler import Compiler
 from ..background.plan_graph import specs
 from ..background.respecialize_policy import FAR, Sizes, distance
 from ..bundle_model import BundleModel
@@ -39,6 +37,7 @@ from ..model_inputs_outputs import describe_model
 from ..route import NO_CONTENTS, Contents, contents_of, types_key
 from .plan_files import GENERIC, KEPT, STATES, Feeds, PlanFiles, fits, has_caches, kind_of, types_alone
 from .plan_keeper import PlanKeeper
+from .stored_plan import CONTENTS, RECORD, TIER, StoredPlan
 
 if TYPE_CHECKING:
     from ....importer.walk.import_run import Selection
@@ -47,70 +46,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_RECORD = "appending"
-"""Key of the KVCacheSpec in a bundle's description."""
-
-_TIER = "tier"
-"""Key of the tier of a plan in a bundle's description; 'optimized' without it."""
-
-_CONTENTS = "contents"
-"""Key of the contents of inputs for which alone a plan serves, in hexadecimal, in a bundle's description."""
-
 _TYPES_KEPT = 256
 """Number of input types whose plan is cached."""
-
-
-class StoredPlan(BundleModel):
-    """An open plan, for inputs of the names and types that it was made for.
-
-    variant: its program. made_for: the open sizes of that. record: of runs on KV caches, else None. replacement: the
-    optimized plan of the same types, with its sizes, for a plan of generic programs.
-    """
-
-    replacement: tuple[StoredPlan, Sizes] | None = None
-
-    def __init__(self, path: Path, compiler: Compiler, weights: WeightFiles) -> None:
-        """NotServedError on a machine that is too small, BundleError for a damaged plan."""
-        super().__init__(path, compiler, weights)
-        self.tier = str(self._loaded().meta.get(_TIER, self.tier))
-        self.variant = self._loaded().find(compiler.rt.info)
-        needs = self.variant.needs
-        self.made_for = needs.sizes_of(needs.shapes) or ()
-        self.record: KVCacheSpec | None = None
-        try:
-            if _RECORD in self._loaded().meta:
-                self.record = KVCacheSpec.from_json(self._loaded().meta[_RECORD])
-            contents = self._loaded().meta.get(_CONTENTS, {})
-            self.contents = frozenset((str(name), bytes.fromhex(data)) for name, data in contents.items())
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as e:
-            raise BundleError(f"'{path}' does not say what its runs take ({e})") from e
-        if self.record is not None:
-            template = self.variant.template
-            if template is None or len(template.names) != self.record.open_sizes:
-                raise BundleError(f"'{path}' holds no program for runs on caches")
-            self.made_for = template.sizes
-
-    @property
-    def given(self) -> ShapeTensors | None:
-        """Values that follow from the sizes alone."""
-        return None if self.variant.template is None else self.variant.template.given
-
-    def sizes_of(self, feeds: Feeds) -> Sizes | None:
-        """The open sizes of a run on `feeds`, of the types that the model takes; None if the plan does not serve them.
-
-        Guards of the program are not looked at.
-        """
-        if self.record is not None:
-            return self.record.sizes_of(feeds)
-        if not self.holds_contents(feeds):
-            return None
-        needs = self.variant.needs
-        shapes = {name: array.shape for name, array in feeds.items()}
-        return needs.sizes_of(shapes) if needs.shapes.keys() == shapes.keys() and not has_caches(feeds) else None
-
-    def holds_contents(self, feeds: Feeds) -> bool:
-        """Whether inputs have the contents for which the plan serves."""
-        return not self.contents or contents_of(feeds, [name for name, _ in self.contents]) == self.contents
 
 
 class PlanStore(PlanFiles):
@@ -364,11 +301,11 @@ class PlanStore(PlanFiles):
 
         contents: of inputs, for which alone it serves.
         """
-        about = {**describe_model(imported), "notes": list(notes), _TIER: tier}
+        about = {**describe_model(imported), "notes": list(notes), TIER: tier}
         if contents:
-            about[_CONTENTS] = {name: data.hex() for name, data in contents}
+            about[CONTENTS] = {name: data.hex() for name, data in contents}
         if record is not None:
-            about[_RECORD] = record.to_json()
+            about[RECORD] = record.to_json()
         variant = Variant(self.compiler.rt.info, content, needs=needs)
         self._seen.add(path)
         self.store(path, Bundle([variant], about))

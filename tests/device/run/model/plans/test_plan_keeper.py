@@ -214,3 +214,47 @@ def test_contents_that_choose_a_program_choose_a_plan(folder: Path, tmp_path: Pa
     assert (second.stats().plans_made, second.stats().plans_loaded) == (0, 2)
     other = {"x": noise(2, 5), "rate": np.array(11025)}
     np.testing.assert_allclose(second.run(None, other)[0], by_onnxruntime(compared(), other)[0], rtol=1e-4, atol=1e-5)
+
+
+def counted() -> Any:
+    """As many rows as there are positive numbers: two programs, between which the host counts."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Greater", ["m", "zero"], ["is_positive"]),
+        helper.make_node("NonZero", ["is_positive"], ["columns"]),
+        helper.make_node("Transpose", ["columns"], ["places"], perm=[1, 0]),
+        helper.make_node("GatherND", ["m", "places"], ["found"]),
+        helper.make_node("Exp", ["found"], ["y"]),
+    ]
+    constants = {"w": noise(5, 6), "zero": np.array(0, np.float32)}
+    return make_model(nodes, [port("x", ("n", 5))], [port("y", None)], constants)
+
+
+def test_each_of_several_segments_has_a_plan(folder: Path, tmp_path: Path, rt: Runtime) -> None:
+    """Other counts than those of the first process too."""
+    path = tmp_path / "counted.onnx"
+    path.write_bytes(counted().SerializeToString())
+    feeds = [{"x": noise(n, 5) * s} for n, s in ((4, 1), (9, -1), (4, -1))]
+    made = []
+    for order in (feeds, feeds[::-1]):
+        session = opalite.InferenceSession(path, device=rt.info.id, precision="fp32")
+        for f in order:
+            want = by_onnxruntime(counted(), f)[0]
+            np.testing.assert_allclose(session.run(None, f)[0], want, rtol=1e-4, atol=1e-5)
+        made.append((session.stats().plans_made, session.stats().plans_loaded))
+        session.close()
+    assert made[0][0] >= 2
+    assert made[1] == (0, made[0][0])
+    damaged = sorted(folder.glob("plans/*/*/segments/*.opal"))
+    assert len(damaged) == made[0][0]
+    damaged[0].write_bytes(damaged[0].read_bytes()[:-100])
+    session = opalite.InferenceSession(path, device=rt.info.id, precision="fp32")
+    np.testing.assert_allclose(
+        session.run(None, feeds[0])[0], by_onnxruntime(counted(), feeds[0])[0], rtol=1e-4, atol=1e-5
+    )
+    session.run(None, feeds[1])
+    assert session.stats().plans_made == 1
+    again = opalite.InferenceSession(path, device=rt.info.id, precision="fp32")
+    again.run(None, feeds[0])
+    again.run(None, feeds[1])
+    assert again.stats().plans_made == 0
