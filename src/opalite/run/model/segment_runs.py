@@ -262,8 +262,9 @@ class SegmentRuns:
         return run_pass.store.keeper(self.imported, segment, run_pass.feeds, choice)
 
     def _part_keeper(self, segment: Segment, run: ImportRun, run_pass: Pass) -> Keeper | None:
-        """The keeper of the plan of one of several segments; None in a loop's body."""
-        if run_pass.store is None or run_pass.feeds is None or run.stage is None:
+        """The keeper of the plan of one of several segments, or before operators on the host; None in a loop's body."""
+        is_whole = run.selection is not None and not segment.tasks
+        if run_pass.store is None or run_pass.feeds is None or run.stage is None or is_whole:
             return None
         return PartKeeper(run_pass.store, self.imported, run.stage.identity(segment))
 
