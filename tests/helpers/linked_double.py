@@ -14,9 +14,11 @@ from opalite.run.execute.strategies import (
     link_stretches,
     linked_kernel_choice,
     linked_ptx_kernels,
+    linked_stretch,
     persistent_kernel_strategy,
 )
-from opalite.run.execute.strategies.link_stretches import BufferRange, LinkError, Stretch
+from opalite.run.execute.strategies.link_stretches import LinkError
+from opalite.run.execute.strategies.linked_stretch import BufferRange, Stretch
 
 
 class DoubleLinker:
@@ -65,7 +67,7 @@ class Double:
         self._rt = instance.rt
         buffers = [s for s in program.slots if s.image is None]
         self._reserved = [s for s in buffers if s.storage is Storage.RESERVED]
-        places = link_stretches.find_buffer_ranges(instance)
+        places = linked_stretch.find_buffer_ranges(instance)
         others = [s for s in buffers if s.storage is not Storage.STATIC and s not in self._reserved]
         self._memory = {s.id: places[s.id] for s in others}
 

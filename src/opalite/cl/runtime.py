@@ -32,7 +32,7 @@ from .device.fork_guard import check_fork, keep_in_forked_children, process
 from .device.query_device_info import fingerprint
 from .memory import host_memory
 from .memory.allocator import Allocator, Arena
-from .memory.device_pointers import AddressProbe
+from .memory.device_pointers import ADDRESS_SOURCE, AddressProbe
 from .memory.host_device_copies import Transfers
 from .memory.pinned_arrays import PinnedArrays
 from .memory.shared_weights import SharedWeight, WeightStore
@@ -273,7 +273,7 @@ class Runtime(Transfers):
 
     @cached_property
     def _address_probe(self) -> AddressProbe:
-        return AddressProbe(self.queue)
+        return AddressProbe(self.queue, self.build(ADDRESS_SOURCE, "", "addresses of buffers"))
 
     def share_weight(self, array: Array | LazyArray, *, image: bool = False, key: str | None = None) -> SharedWeight:
         """Device memory of a constant, shared by all sessions (`WeightStore.get`)."""

@@ -22,17 +22,7 @@ def barrier(items: int, come: str = "bar") -> str:
     return "bar.warp.sync %my_bar;" if items < WARP else f"{come}.sync %my_bar, {items};"
 
 
-SYNC, TABLE = 0, 1
-"""Indices in a linked kernel's addresses: synchronization memory, and launch parameter buffer."""
 _FIRST = 2
-
-
-def pointers_of(sync: int, table: int, memory: Sequence[int]) -> list[int]:
-    """Addresses of a linked kernel, in order, in one argument: each argument costs 0.5 µs per launch.
-
-    table: launch parameter buffer, 0 without dynamic numbers.
-    """
-    return [sync, table, *memory]
 
 
 def place_in_block(number: int) -> str:

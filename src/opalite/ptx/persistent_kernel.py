@@ -12,30 +12,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from .inline_kernel import SYNC, TABLE, barrier, body_text, place_in_block, pointer_text, pointers_of
-from .step_dependencies import SHARED, WARP, LinkedStep, StepOrder, begins_early, code_key, memory_of, shared_bytes
+from .inline_kernel import barrier, body_text, place_in_block, pointer_text
+from .linked_launch import ARRIVED, LEFT, NAME, SHARED, SYNC, TABLE, TIMED_OUT, GridShape, pointers_of
+from .step_dependencies import WARP, LinkedStep, StepOrder, begins_early, code_key, memory_of, shared_bytes
 
 BARRIERS = 16
 """Hardware barriers of a group; the first is for the whole group."""
 SPIN_LIMIT = 1 << 21
 """Reads of the counter before a wait times out: 0.3 s on an H200."""
-NAME = "linked_steps"
-LINE = 32
-"""Distance of two counters, in 32-bit words."""
-TIMED_OUT, ARRIVED, LEFT = 0, LINE, 2 * LINE
-"""Words of the synchronization memory: number of timeouts, of groups that arrived, of groups that left."""
-SYNC_BYTES = 3 * 4 * LINE
-
-
-@dataclass(frozen=True)
-class GridShape:
-    """Shape of a linked kernel. groups: number; threads: of each; shared: most bytes of shared memory of each."""
-
-    groups: int
-    threads: int
-    shared: int = SHARED
 
 
 def refusal(step: LinkedStep, shape: GridShape) -> str:

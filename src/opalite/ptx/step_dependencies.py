@@ -10,8 +10,6 @@ from functools import lru_cache
 from .find_written_params import read_first, written
 from .parse_kernel import PtxKernel
 
-SHARED = 49152
-"""Shared memory of a group without opt-in, in bytes."""
 WARP = 32
 STREAMED = 64 << 10
 """Size from which constants are streamed past the cache, if all constants exceed the cache."""

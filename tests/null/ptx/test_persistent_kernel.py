@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.ptx.inline_kernel import place_in_block, pointers_of
+from opalite.ptx.inline_kernel import place_in_block
+from opalite.ptx.linked_launch import ARRIVED, LEFT, TIMED_OUT, pointers_of
+from opalite.ptx.linked_launch import GridShape as Shape
 from opalite.ptx.parse_kernel import PtxKernelError, parse_kernel
-from opalite.ptx.persistent_kernel import ARRIVED, LEFT, SPIN_LIMIT, TIMED_OUT, head_of, link, refusal, slots_of
-from opalite.ptx.persistent_kernel import GridShape as Shape
+from opalite.ptx.persistent_kernel import SPIN_LIMIT, head_of, link, refusal, slots_of
 from opalite.ptx.step_dependencies import (
     STREAMED,
     DynamicNumber,
@@ -42,11 +43,8 @@ Buffers = dict[int, Any]
 
 
 def scale(source: int, target: int, factor: float, items: int = 32, n: int = N) -> LinkedStep:
-    args: tuple[Number | Memory, ...] = (
-        *_memory(source, target),
-        Number(struct.pack("<f", factor)),
-        Number(struct.pack("<i", n)),
-    )
+    numbers = Number(struct.pack("<f", factor)), Number(struct.pack("<i", n))
+    args: tuple[Number | Memory, ...] = (*_memory(source, target), *numbers)
     return LinkedStep(parse_kernel(SCALE, "scale"), args, (math.ceil(n / items), 1, 1), (items, 1, 1))
 
 

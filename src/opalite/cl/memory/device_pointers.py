@@ -17,7 +17,7 @@ import pyopencl as cl
 
 from ..queue.raw_opencl_calls import find_set_pointer
 
-_ADDRESS = "kernel void tell(global char *x, global ulong *at, int i) { at[i] = (ulong)x; }"
+ADDRESS_SOURCE = "kernel void tell(global char *x, global ulong *at, int i) { at[i] = (ulong)x; }"
 _PROBE = "kernel void trial(global const int *x, global int *y) { *y += *x; }"
 
 
@@ -42,11 +42,12 @@ def buffer_and_offset(memory: cl.Buffer | BufferSlice, offset: int) -> tuple[cl.
 class AddressProbe:
     """A kernel that returns the device addresses of buffers."""
 
-    def __init__(self, queue: cl.CommandQueue) -> None:
-        """Build the kernel. Raises pyopencl's errors, as does `find`."""
+    def __init__(self, queue: cl.CommandQueue, program: cl._Program | None = None) -> None:
+        """program: of ADDRESS_SOURCE, built now if None. Raises pyopencl's errors, as does `find`."""
         self._queue = queue
-        program = cl._Program(queue.context, _ADDRESS)
-        program._build(b"", [queue.device])
+        if program is None:
+            program = cl._Program(queue.context, ADDRESS_SOURCE)
+            program._build(b"", [queue.device])
         self._kernel = cl.Kernel(program, "tell")
         self._lock = threading.Lock()
 

@@ -9,8 +9,9 @@ import pytest
 
 from opalite.cl.programs.kernel_trials import Trial
 from opalite.plan.program import Slot, Storage
-from opalite.ptx.persistent_kernel import SYNC_BYTES, GridShape
-from opalite.run.execute.strategies.link_stretches import BufferRange, LinkError, Stretch, StretchLinker, Unsafe
+from opalite.ptx.linked_launch import SYNC_BYTES, GridShape
+from opalite.run.execute.strategies.link_stretches import LinkError, StretchLinker, Unsafe
+from opalite.run.execute.strategies.linked_stretch import BufferRange, Stretch
 
 WEIGHTS, MORE, ARENA = SimpleNamespace(size=4096), SimpleNamespace(size=512), SimpleNamespace(size=256)
 SLOTS = [Slot(0, 64, Storage.STATIC), Slot(1, 64, Storage.DYNAMIC), Slot(2, 64, Storage.STATIC)]

@@ -6,25 +6,21 @@ of them run at the same time, unless another process uses a part of the device. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from ....cl.memory.device_pointers import buffer_and_offset
 from ....cl.programs.build_parallelism import parallel_map
 from ....cl.programs.kernel_trials import Trial
 from ....cl.programs.ptx_binary import ptx_of
-from ....cl.runtime import Runtime
 from ....errors import OpaliteError
-from ....ir.device.device_family import PTX_WGMMA
 from ....plan.program import LaunchStep, LocalArg, ScalarArg, SlotArg, Step, Storage
 from ....ptx.find_written_params import written
-from ....ptx.inline_kernel import pointers_of
+from ....ptx.linked_launch import NAME, SYNC_BYTES, pointers_of
 from ....ptx.parse_kernel import PtxKernelError, parse_kernel
-from ....ptx.persistent_kernel import NAME, SYNC_BYTES, GridShape, head_of, link, refusal
+from ....ptx.persistent_kernel import head_of, link, refusal
 from ....ptx.step_dependencies import (
-    SHARED,
     DynamicNumber,
     LinkedStep,
     Memory,
@@ -35,14 +31,11 @@ from ....ptx.step_dependencies import (
 from ..shape_instance import ShapeInstance
 from ..step_schedule import steps_outside
 from .launch_parameter_buffer import LaunchParameterBuffer
+from .linked_stretch import BufferRanges, Stretch, find_buffer_ranges, grid_shape
 
-THREADS = 384
-"""Threads of a group. The kernels that use most registers, 168, still fit."""
 MOST_STEPS, MOST_PARAMS = 100, 400
 """Limits of one linked kernel: steps for its compile time, parameters for its launch."""
 LEAST_STEPS = 2
-MOST_SHARED = 200 << 10
-"""Bytes of shared memory of a group on Hopper, which has 227 KiB; the rest is the L1 cache."""
 MOST_KEPT = 24 << 20
 """Bytes of constants up to which they stay in the L2 cache from run to run."""
 MAX_STATE_BYTES = 1 << 30
@@ -53,38 +46,8 @@ class LinkError(OpaliteError):
     """Launches cannot be linked; the message says why."""
 
 
-@dataclass(frozen=True)
-class BufferRange:
-    """The memory of a slot: bytes `first` to `last` of the buffer `whole`."""
-
-    whole: Any
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Steps, by their numbers, that the kernel of `text` computes.
-
-    memory: for each parameter, a slot in its buffer. written: slots that the steps write. moves: parameters are read
-    from a LaunchParameterBuffer.
-    """
-
-    numbers: Sequence[int]
-    memory: Sequence[int]
-    written: Sequence[int]
-    text: str
-    moves: bool
-    label: str
-
-
 Unsafe: TypeAlias = "tuple[Stretch, Callable[[], str]]"
 """A stretch before its trial, and a function that returns a slower text which is more robust."""
-
-
-def grid_shape(rt: Runtime) -> GridShape:
-    """The groups of persistent kernels on a device."""
-    return GridShape(rt.info.compute_units, THREADS, MOST_SHARED if PTX_WGMMA in rt.info.quirks else SHARED)
 
 
 class StretchLinker:
@@ -245,29 +208,6 @@ class StretchLinker:
             pointers_of(sync, table if stretch.moves else -1, memory),
             {table: numbers} if numbers else {},
         )
-
-
-BufferRanges = Mapping[int, BufferRange]
-"""Memory of slots, by number."""
-
-
-def find_buffer_ranges(instance: ShapeInstance) -> dict[int, BufferRange]:
-    """The memory of the slots of a program that are buffers. Inputs and outputs have their own, state what is bound."""
-    found = {}
-    for slot in instance.program.slots:
-        if slot.image is None:
-            memory, offset = instance.placed.locate(slot)
-            if slot.storage is Storage.RESERVED and slot.id in instance.io.bound:
-                memory, offset = instance.io.bound[slot.id].buffer, 0
-            whole, first = buffer_and_offset(memory, offset)
-            found[slot.id] = BufferRange(whole, first, first + max(slot.nbytes, 1))
-    return found
-
-
-def memory_layout(instance: ShapeInstance) -> list[tuple[int, int, int, int]]:
-    """The memory of a program as numbers: (slot, number of its buffer, first, last); linked kernels depend on it."""
-    places, numbers = find_buffer_ranges(instance), dict[int, int]()
-    return [(slot, numbers.setdefault(id(p.whole), len(numbers)), p.first, p.last) for slot, p in places.items()]
 
 
 def _argument(a: SlotArg | ScalarArg | LocalArg, places: BufferRanges) -> Number | Memory:

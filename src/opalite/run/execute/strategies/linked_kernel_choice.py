@@ -153,7 +153,7 @@ class LinkedKernelChoice:
 
     def _restore(self) -> None:
         """Take the decision of an earlier process, or of the original of a replica."""
-        from .link_stretches import Stretch, memory_layout
+        from .linked_stretch import Stretch, memory_layout
 
         instance, shared = self._instance, self._shared
         if not self._key:

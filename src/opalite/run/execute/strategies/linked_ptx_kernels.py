@@ -17,12 +17,11 @@ import numpy as np
 from ....cl.programs.ptx_binary import assemble
 from ....cl.queue.prepared_launch import PreparedLaunch
 from ....plan.program import Storage
-from ....ptx.inline_kernel import pointers_of
-from ....ptx.persistent_kernel import NAME, SYNC_BYTES
+from ....ptx.linked_launch import NAME, SYNC_BYTES, pointers_of
 from ..memory.io_transfer import UNBOUND, Bindings
 from ..shape_instance import ShapeInstance
 from .launch_parameter_buffer import ArgumentBlock, LaunchParameterBuffer
-from .link_stretches import BufferRange, BufferRanges, Stretch, find_buffer_ranges, grid_shape
+from .linked_stretch import BufferRange, BufferRanges, Stretch, find_buffer_ranges, grid_shape
 
 _POISON = 0x5A
 

@@ -187,6 +187,8 @@ class Queue:
                 now = clock()
                 host_s += now - mark
             mark = now
+        if not finished:
+            self._before_downloads()  # of outputs that stay on the device
         # If the calling thread executed all launches, nothing is on the queue.
         if io.copy_unbound(on_device) or not self.on_host_thread or any(p is not None for p in pending):
             rt.finish()
@@ -263,7 +265,7 @@ class Queue:
         return recording.run()
 
     def _before_downloads(self) -> None:
-        """Called in a run after its launches are done, before downloads are enqueued."""
+        """Called in a run after its launches, before downloads are enqueued."""
 
     def replay(self) -> None:
         """Repeat the launches on the inputs that are on the device, without transfers, and wait.

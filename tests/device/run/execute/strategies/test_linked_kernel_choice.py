@@ -10,7 +10,7 @@ import pytest
 import opalite
 from onnx import helper
 from opalite.cl.runtime import Runtime
-from opalite.run.execute.strategies import link_stretches, linked_kernel_choice
+from opalite.run.execute.strategies import linked_kernel_choice, linked_stretch
 
 from .....helpers.linked_double import Double, double
 from .....helpers.small_models import make_model, noise, port
@@ -69,7 +69,7 @@ def test_a_stored_decision_is_measured_again(
 def test_kernels_that_failed_since_are_not_restored(
     open_session: Open, double: type[Double], rt: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stretch = link_stretches.Stretch([], [], [], str(uuid4()), False, "")
+    stretch = linked_stretch.Stretch([], [], [], str(uuid4()), False, "")
     monkeypatch.setattr(double.Linker, "link", lambda self, built: [stretch])
     text = stretch.text.encode()
     settled(open_session())
@@ -94,6 +94,20 @@ def test_threads_take_linked_kernels(open_session: Open, double: type[Double]) -
     np.testing.assert_array_equal(found[0], want)
     assert trace.strategy == "persistent"
     assert len(double.made) == 2
+
+
+def test_a_bound_run_that_failed_is_done_again(open_session: Open, double: type[Double]) -> None:
+    session = open_session()
+    settled(session)
+    want = open_session().run(None, OTHER)[0]
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", opalite.OrtValue.ortvalue_from_numpy(OTHER["x"], session.device))
+    binding.bind_output(session.get_outputs()[0].name, "opencl")
+    for fails in (False, True):
+        double.made[0].fails = [fails]
+        session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], want)
+        assert session.last_trace.strategy == ("queue" if fails else "persistent")
 
 
 def doubling() -> bytes:
