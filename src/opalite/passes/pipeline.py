@@ -24,7 +24,7 @@ from .attention.rotary import fuse_rotary_append, recognize_rotary
 from .cleanup.cse import merge_equal_nodes
 from .cleanup.fold_constants import fold_constants, fold_empty
 from .cleanup.hoist_slice import hoist_slice
-from .cleanup.remove_no_ops import drop_empty_inputs, merge_movements, remove_noop, sink_reshape
+from .cleanup.remove_no_ops import drop_empty_inputs, merge_movements, pick_by_slice, remove_noop, sink_reshape
 from .cleanup.share_concat_prefix import share_concat_prefix
 from .data_movement.channels_last import keep_channels_last
 from .data_movement.fuse_row_permutations import fuse_row_permutations, unfuse_row_permutation
@@ -52,7 +52,7 @@ PORTABLE: tuple[tuple[str, Rule], ...] = tuple(
         *(split_batch_heads, *_TIDY),
         *(hoist_slice, share_kv_heads, view_attention_inputs, order_attention_output, *_TIDY),
         *(absorb_input_transpose, absorb_output_transpose, *_TIDY),
-        *(sink_transpose, fold_pad, fold_affine, sink_reshape, *_TIDY),
+        *(sink_transpose, fold_pad, fold_affine, pick_by_slice, sink_reshape, *_TIDY),
         *(fuse_elementwise, sink_reshape, merge_movements, fold_affine, fold_constants),
     )
 )

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from ...ir.graph import Node, Value
 from ...ir.patch import Patch
-from ...ir.symbols import always_equal
+from ...ir.symbols import always_equal, is_symbolic
 from ...ir.tensor_type import Shape
 from ...ops.conv import DepthwiseNhwc
 from ...ops.data_movement import Concat, Pad, Reshape, Slice, Transpose
 from ...ops.elementwise import Elementwise
+from ...ops.gather import Gather, clamp_indices
 from ...ops.matmul import MatMul
 from ...ops.operator import Op
 from ..rewrite_driver import Added, Sweep, value_like
@@ -72,6 +73,25 @@ def merge_movements(node: Node, sweep: Sweep) -> Patch | str | None:
     if before is None or not isinstance(before.op, Reshape):
         return None
     return _replaced(node, Reshape(node.y.shape), [before.x])
+
+
+def pick_by_slice(node: Node, sweep: Sweep) -> Patch | str | None:
+    """A Gather of one constant index becomes a Slice, which may be a view of its input's memory.
+
+    So loops that an exporter unrolled read their steps.
+    """
+    if not isinstance(node.op, Gather) or not node.input(1).is_const or node.input(1).type.count != 1:
+        return None
+    x, axis = node.x, node.op.axis
+    if is_symbolic(x.shape[axis : axis + 1]):
+        return "its axis has no fixed size"
+    size = x.shape[axis]
+    at = int(clamp_indices(node.input(1).array.reshape(-1), size)[0])
+    starts = tuple(at if i == axis else 0 for i in range(len(x.shape)))
+    sizes = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    added = Added()
+    picked = added.put(node.make_helper(Slice(starts, (1,) * len(sizes), sizes), [x]))
+    return Patch.replacing(node, *added, node.with_(op=Reshape(node.y.shape), inputs=[picked]))
 
 
 def sink_reshape(node: Node, sweep: Sweep) -> Patch | str | None:

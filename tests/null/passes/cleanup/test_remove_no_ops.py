@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from opalite.passes.cleanup.remove_no_ops import drop_empty_inputs, merge_movements, remove_noop, sink_reshape
+from opalite.passes.cleanup.remove_no_ops import (
+    drop_empty_inputs,
+    merge_movements,
+    pick_by_slice,
+    remove_noop,
+    sink_reshape,
+)
 
 from ..texts import Case, check
 
@@ -29,6 +35,46 @@ CASES = (
         graph g(%x: f32[2,3]) {
             %y = Elementwise(%x) {expr="neg($0)"}
             return %y
+        }
+        """,
+    ),
+    Case(
+        "pick_by_slice",
+        "one index, from the front, from the end and past it",
+        pick_by_slice,
+        """
+        graph g(%x: f32[2,3,4]) {
+            const %i: i64[] = [1]
+            const %j: i64[1] = [-1]
+            const %k: i64[1,1] = [7]
+            %a = Gather(%x, %i) {axis=1}
+            %b = Gather(%x, %j) {axis=0}
+            %c = Gather(%x, %k) {axis=2}
+            return %a, %b, %c
+        }
+        """,
+        """
+        graph g(%x: f32[2,3,4]) {
+            %d = Slice(%x) {sizes=[2, 1, 4], starts=[0, 1, 0], steps=[1, 1, 1]}
+            %a = Reshape(%d) {shape=[2, 4]}
+            %e = Slice(%x) {sizes=[1, 3, 4], starts=[1, 0, 0], steps=[1, 1, 1]}
+            %b = Reshape(%e) {shape=[1, 3, 4]}
+            %f = Slice(%x) {sizes=[2, 3, 1], starts=[0, 0, 3], steps=[1, 1, 1]}
+            %c = Reshape(%f) {shape=[2, 3, 1, 1]}
+            return %a, %b, %c
+        }
+        """,
+    ),
+    Case(
+        "pick_by_slice",
+        "several indices, and one that a run gives",
+        pick_by_slice,
+        """
+        graph g(%x: f32[2,3,4], %j: i64[1]) {
+            const %i: i64[2] = [1, 2]
+            %a = Gather(%x, %i) {axis=1}
+            %b = Gather(%x, %j) {axis=0}
+            return %a, %b
         }
         """,
     ),
