@@ -105,10 +105,18 @@ def _misfit(past: NodeArg, present: NodeArg) -> str:
     return "" if same else f"their shapes are {past.shape} and {present.shape}"
 
 
+def _is_cache(past: NodeArg) -> bool:
+    """Whether names tell that a state grows."""
+    names = f"{past.name} {past.shape}".lower()
+    return _BEFORE.search(past.name) is not None or any(word in names for word in _OF_TIME)
+
+
 def _pair(past: NodeArg, present: NodeArg) -> StatePair:
     is_cross = any(word in past.name.lower() for word in _CROSS)
     open_axes = [i for i, d in enumerate(past.shape) if not isinstance(d, int)]
     batch = next((i for i in open_axes if "batch" in str(past.shape[i]).lower()), None)
+    if batch is None and open_axes == [1] and len(past.shape) == 3 and not _is_cache(past):
+        batch = 1  # layers, sequences, hidden values of recurrent layers
     if batch is None:
         batch = 0 if 0 in open_axes or len(past.shape) > 3 else None
     grown = [i for i in open_axes if i != batch and (past.shape[i] is None or past.shape[i] != present.shape[i])]

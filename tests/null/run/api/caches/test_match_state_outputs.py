@@ -68,3 +68,22 @@ def test_caches_of_cross_attention_are_recognised() -> None:
     past = arg("past_key_values.0.encoder.key", ["batch_size", 2, "encoder_sequence_length", 16])
     present = arg("present.0.encoder.key", ["batch_size", 2, "encoder_sequence_length_out", 16])
     assert find_pairs([past], [present])[0].is_cross
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "time", "batch"),
+    [
+        ("state", [2, None, 128], None, 1),  # layers, sequences, hidden values
+        ("h", [1, "B", 64], None, 1),
+        ("past_h", [2, None, 128], 1, None),
+        ("state", [2, "cached", 128], 1, None),
+        ("cache", [1, None, 128], 1, None),
+        ("state", [None, None, 128], 1, 0),
+        ("state", [1, 4, None, 16], 2, 0),
+    ],
+)
+def test_open_axes_without_a_name(
+    name: str, shape: list[int | str | None], time: int | None, batch: int | None
+) -> None:
+    (pair,) = find_pairs([arg(name, shape)], [arg("y", [None] * len(shape))], {name: "y"})
+    assert (pair.time, pair.batch) == (time, batch)
