@@ -117,8 +117,18 @@ class RunTrace(Timing):
 
     def add(self, other: RunTrace) -> None:
         """Add the seconds and counts of a part of the run."""
-        for name in (*SECONDS, *COUNTS):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        # By name: a loop over the names takes 6 us of a run of 60 us.
+        self.import_s += other.import_s
+        self.tune_s += other.tune_s
+        self.build_s += other.build_s
+        self.upload_s += other.upload_s
+        self.compute_s += other.compute_s
+        self.download_s += other.download_s
+        self.host_s += other.host_s
+        self.launches += other.launches
+        self.bytes_up += other.bytes_up
+        self.bytes_down += other.bytes_down
+        self.waits += other.waits
         self.strategy = _join_words(self.strategy, other.strategy)
         self.tier = _join_words(self.tier, other.tier)
 

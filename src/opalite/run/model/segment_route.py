@@ -29,7 +29,7 @@ from .route import NO_CONTENTS, Route, types_key
 
 _HEADROOM = 1.5
 """Factor of sizes that have changed, up to which the same program serves."""
-_SMALL = 1 << 16
+_SMALL = 1 << 18
 """Bytes between two segments that the host copies in less time than it takes to bind buffers."""
 _log = logging.getLogger(__name__)
 
