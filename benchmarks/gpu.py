@@ -96,6 +96,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--budget", type=float, help="seconds after which no row begins; by default none")
     parser.add_argument("--row-limit", type=float, metavar="SECONDS", help="leave out peers that are not ready by then")
     parser.add_argument("--resume", action="store_true", help="keep the rows that --json has, and measure the others")
+    parser.add_argument("--symbolic-batch", action="store_true", help="export with an open batch, as programs often do")
     parser.add_argument("--exports", type=Path, help="folder that keeps exported networks for later calls")
     parser.add_argument("--without", default="", help="kernels to leave out in a second measurement of every row")
     parser.add_argument("--warm", type=float, metavar="SECONDS", help="compile in one process for each row first")
@@ -149,7 +150,7 @@ def warm(options: argparse.Namespace) -> None:
 def warm_row(options: argparse.Namespace, row: str) -> None:
     """Compiles the programs of one row and their linked kernels."""
     name, batch, precision = row.split(",")
-    data, x = problem(name, int(batch), options.problems)[:2]
+    data, x = problem(name, int(batch), options.problems, options.symbolic_batch)[:2]
     with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
         for run in opalite_ways(session, inputs_like(x)).values():
             run_until_linked(session, run)
@@ -166,7 +167,7 @@ def measure_row(options: argparse.Namespace) -> None:
         stages[stage] = time.monotonic() - begun
         print(f"{stage} {stages[stage]:.1f}", file=sys.stderr, flush=True)  # seen if the row ends too late
 
-    data, x, want, module = problem(name, int(batch), options.problems)
+    data, x, want, module = problem(name, int(batch), options.problems, options.symbolic_batch)
     note("exported_s")
     if options.parallel > 1:
         with suppress(Exception):  # errors are reported by the measurement

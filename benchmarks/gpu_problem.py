@@ -21,22 +21,22 @@ def coded(name: str, batch: int) -> tuple[bytes, Any]:
 
 
 @cache
-def problem(name: str, batch: int, kept: Path | None = None) -> tuple[bytes, Any, Any, Any]:
+def problem(name: str, batch: int, kept: Path | None = None, symbolic: bool = False) -> tuple[bytes, Any, Any, Any]:
     """(ONNX file, images as NumPy, reference answer or None, PyTorch module or None).
 
-    kept: a folder that caches the first three.
+    kept: a folder that caches the first three. symbolic: the file's batch is open.
     """
     if find_spec("torch") is None:
         return *coded(name, batch), None, None
     from . import torch_models, torch_times
 
     module = torch_models.build(name)
-    path = None if kept is None else kept / f"{name}-{batch}.npz"
+    path = None if kept is None else kept / f"{name.replace(':', '_')}-{batch}{'-symbolic' * symbolic}.npz"
     if path is not None and path.exists():
         with np.load(path) as found:
             return found["data"].tobytes(), found["x"], found["want"], module
     x = torch_models.sample(name, batch)
-    data = torch_models.export(module, x)
+    data = torch_models.export(module, x, symbolic=symbolic)
     want = torch_times.reference(torch_models.build(name), x)
     if path is not None:
         part = path.with_suffix(f".{os.getpid()}.npz")

@@ -93,8 +93,25 @@ _VISION = (
     *("efficientnet_b0", "swin_t", "mobilenet_v3_large", "regnet_y_800mf", "resnext50_32x4d", "efficientnet_v2_s"),
     *("swin_v2_t", "maxvit_t"),
 )
+
+
+def _timm(model: str) -> Build:
+    def made() -> Any:
+        import timm
+
+        return timm.create_model(model, pretrained=False)
+
+    return made
+
+
+_TIMM = (
+    *("convnextv2_nano", "repvgg_a2", "coatnet_0_rw_224", "hrnet_w18", "mixer_b16_224", "efficientvit_b1"),
+    "vit_small_patch16_224",
+)
+"""Networks of timm for images of 224²; others are found by name."""
 NETWORKS: dict[str, Network] = {
     **{name: Network(_vision(name), images(224)) for name in _VISION},
+    **{f"timm:{name}": Network(_timm(name), images(224)) for name in _TIMM},
     "inception_v3": Network(_inception, images(299)),
     "googlenet": Network(_googlenet, images(224)),
     "deeplabv3_resnet50": Network(_segmentation("deeplabv3_resnet50"), images(520)),
@@ -129,7 +146,7 @@ def find(name: str) -> Network:
 
         model = name.removeprefix("timm:")
         size = timm.get_pretrained_cfg(model, allow_unregistered=False).input_size
-        return Network(lambda: timm.create_model(model, pretrained=False), images(*size[1:]))
+        return Network(_timm(model), images(*size[1:]))
     if name in torchvision.models.list_models(torchvision.models.segmentation):
         return Network(_segmentation(name), images(520))
     if name in torchvision.models.list_models(torchvision.models):
@@ -166,10 +183,11 @@ def sample(name: str, batch: int, seed: int = 1) -> Any:
     return find(name).sample(batch, torch.Generator().manual_seed(seed))
 
 
-def export(model: Any, x: Any) -> bytes:
-    """`model` as an ONNX file for the shape of `x`."""
+def export(model: Any, x: Any, *, symbolic: bool = False) -> bytes:
+    """`model` as an ONNX file for the shape of `x`. symbolic: for any batch."""
     stream = io.BytesIO()
+    axes = {"input": {0: "batch"}} if symbolic else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(model, (x,), stream, dynamo=False, opset_version=17, input_names=["input"])
+        torch.onnx.export(model, (x,), stream, dynamo=False, opset_version=17, input_names=["input"], dynamic_axes=axes)
     return stream.getvalue()
