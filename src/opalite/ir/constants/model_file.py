@@ -38,7 +38,7 @@ class ModelFile:
         self.path = path
         self._file = open(path, "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115  (it stays open)
         self._lock = Lock()
-        self._stamp = self._now()
+        self._stamp = self.state()
         if not stat.S_ISREG(self._stamp.st_mode):
             self._file.close()
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -50,7 +50,7 @@ class ModelFile:
         if self.size > HASHED:
             return file_name(self.path, self._stamp)
         if not self._digest:
-            before = self._now()
+            before = self.state()
             self._digest = self._sum()
             self._stamp = before
         return self._digest
@@ -83,7 +83,7 @@ class ModelFile:
 
     def check(self) -> None:
         """ModelFormatError if the file has changed."""
-        now, stamp = self._now(), self._stamp
+        now, stamp = self.state(), self._stamp
         if _key(now) == _key(stamp):
             return
         if self._digest:
@@ -97,7 +97,7 @@ class ModelFile:
     @property
     def is_in_place(self) -> bool:
         """Whether the file is unchanged and its path still refers to it."""
-        now = self._now()
+        now = self.state()
         return _key(now) == _key(self._stamp) and not self._is_moved(now)
 
     def _is_moved(self, now: os.stat_result) -> bool:
@@ -110,7 +110,8 @@ class ModelFile:
     def _changed(self) -> ModelFormatError:
         return ModelFormatError(f"'{self.path}' has changed since the session was opened: open a new session")
 
-    def _now(self) -> os.stat_result:
+    def state(self) -> os.stat_result:
+        """The state of the open file now."""
         return os.fstat(self._file.fileno())
 
     def _sum(self) -> str:

@@ -168,8 +168,8 @@ class OnnxModel:
                 from .segment_runs import SegmentRuns
 
                 imported = self._import()
-                is_storable = self.store is not None and self.store.resolve_data_files(imported)
-                self._runs = SegmentRuns(imported, self.compiler, self.store if is_storable else None)
+                why = "" if self.store is None else self.store.resolve_data_files(imported)
+                self._runs = SegmentRuns(imported, self.compiler, None if why else self.store, why)
             return self._runs
 
     def _import(self) -> ImportedModel:
@@ -193,7 +193,7 @@ class OnnxModel:
 
         def prepare() -> tuple[Program, Task] | None:
             imported = self._import() if self._runs is None else self._runs.imported
-            if self._runs is None and not store.resolve_data_files(imported):
+            if self._runs is None and store.resolve_data_files(imported):
                 return None
             segment = imported.fresh().only_segment(types)
             shapes = {name: array.shape for name, array in types.items()}

@@ -65,11 +65,17 @@ class Pass:
 
 
 class SegmentRuns:
-    """Runs of an imported model. store: of the plans that they make, if these are kept. logged: notes in the log."""
+    """Runs of an imported model.
 
-    def __init__(self, imported: ImportedModel, compiler: Compiler, store: PlanStore | None = None) -> None:
+    store: of the plans that they make, if these are kept. why_not_kept: the reason if the model has no such plans, ''
+    without one. logged: notes in the log.
+    """
+
+    def __init__(
+        self, imported: ImportedModel, compiler: Compiler, store: PlanStore | None = None, why_not_kept: str = ""
+    ) -> None:
         self.imported, self.compiler = imported, compiler
-        self.store = store
+        self.store, self.why_not_kept = store, why_not_kept
         self.executables = ExecutableCache()
         self._routes: OrderedDict[Hashable, SegmentRoute] = OrderedDict()  # by types of inputs
         self.logged: set[str] = set()
@@ -248,6 +254,9 @@ class SegmentRuns:
             compiled = self.compiler.compile(
                 segment.graph, model_run.trace, request.tuning, sizes=sizes, soon=soon, keeper=keeper
             )
+            if self.why_not_kept or (keeper is None and run_pass.feeds is None and self.store is not None):
+                why = self.why_not_kept or "it is for the body of a loop that runs step by step"
+                compiled.inherited_notes = (*compiled.inherited_notes, f"plan: not kept in the cache: {why}")
             if jobs is not None:
                 self._set_job(segment, compiled, jobs)
             return compiled

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ....cache.cache_folder import cache_folder, write_json
 from ....cache.cache_keys import digest
 from ....cl.programs.build_parallelism import parallel_map
 from ....errors import ModelFormatError
-from ....ir.constants.model_file import HASHED, file_name
+from ....ir.constants.model_file import HASHED, ModelFile, file_name
 
 NAMES = "files.json"
 """File with the names of a model's data files, in the folder of its plans."""
@@ -73,27 +73,43 @@ def store_names(folder: Path, locations: Sequence[str]) -> None:
     write_json(folder / NAMES, list(locations))
 
 
+def model_file_digest(file: ModelFile) -> str:
+    """Digest of the bytes of a model's file, cached as those of data files. OSError if it changes meanwhile."""
+    if file.size > HASHED:
+        return file.digest()
+    return _cached(digest("model", os.path.abspath(file.path)), lambda: _numbers(file.state()), file.digest)[1]
+
+
 def _contents(path: Path) -> tuple[Any, str]:
     """(stamp that changes with the file, digest of its contents)."""
     stamp = _stamp(path)
     if stamp[2] > HASHED:
         return stamp, file_name(path, os.stat(path))
-    kept = cache_folder() / "contents" / f"{digest(str(path))[:32]}.json"
+    return _cached(digest(str(path)), lambda: _stamp(path), lambda: _sum(path))
+
+
+def _cached(key: str, stamp_of: Callable[[], list[int]], compute: Callable[[], str]) -> tuple[list[int], str]:
+    """(stamp of a file, digest of its contents), by `compute` unless one for the same stamp is cached under `key`."""
+    stamp = stamp_of()
+    kept = cache_folder() / "contents" / f"{key[:32]}.json"
     with suppress(OSError, ValueError, TypeError, KeyError):
         known = json.loads(kept.read_text())
         if known["stamp"] == stamp:
             return stamp, str(known["digest"])
     asked = time.time()
-    found = _sum(path)
-    if _stamp(path) != stamp:
-        raise OSError(f"'{path}' changes while it is read")
+    found = compute()
+    if stamp_of() != stamp:
+        raise OSError("a file of the model changes while it is read")
     if asked - max(stamp[3:]) / 1e9 > SETTLED_S:
         write_json(kept, {"stamp": stamp, "digest": found})
     return stamp, found
 
 
 def _stamp(path: Path) -> list[int]:
-    found = os.stat(path)
+    return _numbers(os.stat(path))
+
+
+def _numbers(found: os.stat_result) -> list[int]:
     return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 

@@ -35,7 +35,7 @@ from ....plan.bundle.write_bundle import save_bundle
 from ....plan.weights.weight_files import WeightFiles
 from ..background.graph_compiler import Compiler
 from ..route import NO_CONTENTS, Contents
-from .external_data_files import ExternalDataFiles, read_names, store_names
+from .external_data_files import ExternalDataFiles, model_file_digest, read_names, store_names
 from .plan_key import model_digest, plans_key
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class PlanFiles:
         try:
             # Other systems lock open files, so that the model could not be replaced.
             file = None if isinstance(model, bytes) or os.name != "posix" else ModelFile(Path(model))
-            key = plans_key(model_digest(model) if file is None else file.digest(), compiler, edits)
+            key = plans_key(model_digest(model) if file is None else model_file_digest(file), compiler, edits)
         except (OSError, ModelFormatError):
             return None
         folder = kept / "plans" / key[:2] / key
@@ -128,29 +128,30 @@ class PlanFiles:
         """The files of large weights, which all plans of the model share."""
         return WeightFiles(self.folder / "weights")
 
-    def resolve_data_files(self, imported: ImportedModel) -> bool:
-        """Whether plans of the imported model may be stored and found: not if it draws random numbers.
+    def resolve_data_files(self, imported: ImportedModel) -> str:
+        """The reason why plans of the imported model may not be stored and found; '' if they may.
 
         Plans of a model with data files are keyed by the contents of those. ModelFormatError if the files have changed
         since this was made.
         """
-        if imported.draws or not imported.data_files:
-            return not imported.draws
+        if imported.draws:
+            return "the model draws random numbers"
+        if not imported.data_files:
+            return ""
         if self._data is not None:
             self._data.check()
-            return True
+            return ""
         if self._data_folder is None:
-            return False
+            return "the model is given as bytes and has data files"
         try:
             data = ExternalDataFiles(self._data_folder, list(imported.data_files))
         except OSError as e:
-            _log.info("no plan is stored: %s", e)
-            return False
+            return f"a data file cannot be read ({e})"
         if not all(file.is_in_place for file in imported.data_files.values()):
-            return False  # the model may have read other contents
+            return "a data file has changed while the model was imported"
         store_names(self.folder, data.locations)
         self._data, self.folder = data, _folder_for(self.folder, data)
-        return True
+        return ""
 
     def newest_first(self, kind: str = "") -> list[Path]:
         """Paths of the plans of a kind (STATES, GENERIC or ''), those that were used last first."""

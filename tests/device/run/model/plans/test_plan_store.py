@@ -25,6 +25,7 @@ from opalite.cache.cache_folder import cache_entries, clear
 from opalite.cache.hit_counters import process_counts
 from opalite.cl.runtime import Runtime
 from opalite.errors import InputError, ModelFormatError
+from opalite.ir.constants.model_file import ModelFile
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.plan.bundle.read_bundle import load_bundle
 from opalite.run.model.background.graph_compiler import Compiler
@@ -294,8 +295,9 @@ def test_what_chance_or_data_decide_is_not_kept(folder: Path, rt: Runtime) -> No
         [port("x", [8])],
         [port("y", [8])],
     )
-    draws = [open_session(drawn.SerializeToString(), rt).run(None, {"x": np.zeros(8, np.float32)})[0] for _ in "ab"]
-    assert not np.array_equal(*draws)
+    sessions = [open_session(drawn.SerializeToString(), rt) for _ in "ab"]
+    assert not np.array_equal(*(session.run(None, {"x": np.zeros(8, np.float32)})[0] for session in sessions))
+    assert "plan: not kept in the cache: the model draws random numbers" in str(sessions[0].explain())
     where = helper.make_node("NonZero", ["x"], ["y"])
     depends = make_model([where], [port("x", [2])], [port("y", None, TensorProto.INT64)])
     for x, count in (([0.0, 1.0], 1), ([1.0, 1.0], 2)):
@@ -521,6 +523,25 @@ def rewrite(path: Path, contents: bytes, how: str) -> None:
         other.replace(path)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_size == before.st_size
+
+
+def test_an_unchanged_model_is_hashed_once(
+    folder: Path, tmp_path: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that has just been written is read again: clocks are coarse. Size and time of writing may lie."""
+    hashed: list[str] = []
+    real = ModelFile._sum
+    monkeypatch.setattr(ModelFile, "_sum", lambda self: hashed.append(self.path.name) or real(self))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(scaled(2))
+    for settled, reads in ((3600.0, 1), (3600.0, 2), (-3600.0, 3), (-3600.0, 3)):
+        monkeypatch.setattr("opalite.run.model.plans.external_data_files.SETTLED_S", settled)
+        open_session(path, rt)
+        assert len(hashed) == reads
+    before = path.stat()
+    path.write_bytes(scaled(3))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    np.testing.assert_array_equal(open_session(path, rt).run(None, {"x": X})[0], X * np.float32(3))
 
 
 @pytest.mark.parametrize("how", ["in place", "by another file"])
