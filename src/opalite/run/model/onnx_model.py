@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -26,7 +27,7 @@ from .background.respecialize import Respecializer
 from .background.respecialize_policy import Sizes
 from .bundle_model import BundleModel
 from .executable_cache import Compiled, ExecutableCache
-from .model_inputs_outputs import example_shapes
+from .model_inputs_outputs import NodeArg, example_shapes
 from .plans.plan_files import fits, types_alone
 from .plans.plan_store import PlanStore
 from .plans.stored_plan import StoredPlan
@@ -100,13 +101,10 @@ class OnnxModel:
         return self.imported().imported.check_feeds(feeds)
 
     def _match(self, feeds: Mapping[str, Any]) -> bool:
-        """Whether the feeds have exactly the declared names, dtypes and shapes."""
+        """Whether the feeds have the declared names, dtypes and shapes, so that nothing is converted."""
         known = {a.name: a for a in self.inputs}
         return feeds.keys() == known.keys() and all(
-            (info := known[name]).dtype is not None
-            and array.dtype == info.dtype.np
-            and array.ndim == len(info.shape)
-            and all(w == g for w, g in zip(info.shape, array.shape, strict=True) if isinstance(w, int))
+            (info := known[name]).dtype is not None and array.dtype == info.dtype.np and _has_shape(info, array.shape)
             for name, array in feeds.items()
         )
 
@@ -215,3 +213,12 @@ class OnnxModel:
         job = Respecializer(prepare, lock, partial(store.record_failed_attempt, types))
         job.set_base_plan(plan.executables, variant, compiled, sizes)
         background.submit(job)
+
+
+def _has_shape(info: NodeArg, shape: tuple[int, ...]) -> bool:
+    """Whether an array of `shape` may be fed as it is; one of one element is accepted as a scalar."""
+    if info.any_rank or (not info.shape and math.prod(shape) == 1):
+        return True
+    return len(shape) == len(info.shape) and all(
+        w == g for w, g in zip(info.shape, shape, strict=True) if isinstance(w, int)
+    )

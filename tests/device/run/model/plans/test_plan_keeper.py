@@ -212,6 +212,11 @@ def test_contents_that_choose_a_program_choose_a_plan(folder: Path, tmp_path: Pa
             np.testing.assert_allclose(second.run(None, f)[0], want, rtol=1e-4, atol=1e-5)
     assert not second._model.is_imported
     assert (second.stats().plans_made, second.stats().plans_loaded) == (0, 2)
+    as_vector = {**feeds[0], "rate": np.array([16000])}
+    first.run(None, as_vector)
+    third = opalite.InferenceSession(path, device=rt.info.id, precision="fp32")
+    np.testing.assert_allclose(third.run(None, as_vector)[0], wanted[0], rtol=1e-4, atol=1e-5)
+    assert not third._model.is_imported, "a vector of one element is accepted as a scalar"
     other = {"x": noise(2, 5), "rate": np.array(11025)}
     np.testing.assert_allclose(second.run(None, other)[0], by_onnxruntime(compared(), other)[0], rtol=1e-4, atol=1e-5)
 
