@@ -16,7 +16,7 @@ from ...ir.graph import Graph, Node, Value, new_value
 from ...ir.growable_tensor import GrowableTensor
 from ...ir.symbols import always_equal
 from ...ops.append import Append, DequantizeRows
-from ...ops.data_movement import Concat, Reshape, Slice
+from ...ops.data_movement import Concat, Pad, Reshape, Slice
 from ...ops.gather import Gather
 from ...ops.operator import Op
 
@@ -93,6 +93,10 @@ class _CacheAppend:
                 return f"the value of {named} before the update is read, too"
             self._concat, self._new = concat, written.update
             return self
+        rows = None if past is None else self._written_rows(past)
+        if rows is not None:
+            self._concat, self._new = concat, rows
+            return self
         if past is not None and concat is not None and isinstance(concat.op, Concat) and concat.inputs[0] is past:
             if concat.op.axis != axis or len(concat.inputs) != 2 or concat.inputs[1] is past:
                 return f"{named} is not the input followed by new rows along axis {axis}"
@@ -103,9 +107,29 @@ class _CacheAppend:
         return f"{named} is no Concat of the input and new rows"
 
     @property
+    def _is_by_rows(self) -> bool:
+        """Whether each entry of a batch is written at a position of its own."""
+        return self._written is not None and self._new is self._written.update
+
+    def _written_rows(self, past: Value) -> Value | None:
+        """The rows written where each entry of a batch ends, if the present is the past, perhaps longer, with these."""
+        written, axis = self._written, self._value.axis
+        if written is None or written.axis != axis or axis < 1 or written.circular:
+            return None
+        pad = written.cache.producer
+        if pad is not None and isinstance(pad.op, Pad) and pad.x is past:
+            ends = [i for i, n in enumerate(pad.as_(Pad).pads) if not always_equal((n,), (0,))]
+            is_longer = ends == [len(past.shape) + axis] and pad.as_(Pad).mode == "constant"
+        else:
+            is_longer = written.cache is past
+        own = (pad, past.producer, self._present.producer)
+        is_read = any(past in n.inputs for n in self._graph.nodes if n not in own)
+        return written.update if is_longer and not is_read else None
+
+    @property
     def length(self) -> int:
         """Number of positions after the run."""
-        if not self._value.grows:
+        if self._is_by_rows:
             return self._present.shape[self._value.axis]
         return self._start + self._new.shape[self._value.axis]
 
@@ -119,7 +143,7 @@ class _CacheAppend:
             kind = TensorType(DType.INT8, (*shape[:-1], shape[-1] + TAIL))
         before, after = (Value(f"{present.name}@{w}", kind) for w in ("before", "after"))
         made = present.producer
-        if grows or written is None:
+        if not self._is_by_rows or written is None:
             append = Node(Append(self._value.axis, self._start), [before, self._new], [after], name=present.name)
         else:
             op = Append(written.axis, 0, written.circular)
