@@ -55,7 +55,7 @@ class KVCacheSpec:
     as (type, shape, bytes). caches: inputs in reserved memory, among `tensors`. inputs: names of the graph's inputs, in
     order; input_output_aliases: pairs of graph input and output that share memory. lengths: of caches after a run, as
     expressions over the sizes. outputs: of the model, by name: the number of the graph's output, the name of an input,
-    or a constant.
+    or a constant. array_refusal: the reason why callers may not see the caches as arrays, '' if they may.
     """
 
     open_sizes: int
@@ -68,6 +68,7 @@ class KVCacheSpec:
     input_output_aliases: tuple[tuple[int, int], ...]
     lengths: Mapping[str, str]
     outputs: Mapping[str, int | str | Array] = field(repr=False)
+    array_refusal: str = ""
 
     def sizes_of(self, feeds: Mapping[str, Any]) -> tuple[int, ...] | None:
         """The open sizes of a run on `feeds`, arrays and GrowableTensors; None if the program does not serve it."""
@@ -139,6 +140,7 @@ class KVCacheSpec:
             "input_output_aliases": self.input_output_aliases,
             "lengths": dict(self.lengths),
             "outputs": dict(self.outputs),
+            "array_refusal": self.array_refusal,
         }
 
     @classmethod
@@ -155,6 +157,7 @@ class KVCacheSpec:
             tuple((int(i), int(o)) for i, o in raw["input_output_aliases"]),
             {n: str(text) for n, text in raw["lengths"].items()},
             {n: source if isinstance(source, str) else int(source) for n, source in raw["outputs"].items()},
+            str(raw["array_refusal"]),
         )
         _ = made._lengths  # ValueError for an invalid expression
         return made

@@ -333,7 +333,10 @@ def find_window(ctx: NodeContext, past: Value | None) -> SlidingWindow | None:
         raise ShapeError(
             f"{ctx.label} has a sliding_window_cache, but local_window_size is {size}: it must be the window's size"
         )
-    if past is None or ctx.is_growable_cache(past) or past.shape[2] < size:
+    if past is not None and ctx.is_growable_cache(past):
+        ctx.refuse_arrays("the model's caches keep a window of positions")
+        return None
+    if past is None or past.shape[2] < size:
         return None
     return SlidingWindow(past.shape[2], size)
 

@@ -41,7 +41,8 @@ class GraphBuilder:
 
     trace: of the symbolic sizes. shape_tensors: values that depend on sizes and constants only: an array of expressions
     for small ones, None for those that nodes of the graph compute (`shape_dependent_inputs.py`). cache_updates: updates
-    of KV caches by the resulting value.
+    of KV caches by the resulting value. array_refusal: the reason why growable caches differ from the model's own in
+    more than their place, '' if they do not.
     """
 
     def __init__(self, name: str, trace: Trace | None = None) -> None:
@@ -50,6 +51,7 @@ class GraphBuilder:
         self.shape_tensors: dict[Value, Array | None] = {}
         self.cache_updates: dict[Value, CacheUpdate] = {}
         self.growable: set[Value] = set()
+        self.array_refusal = ""
         self._names: dict[str, int] = {}  # used names, with the next number to append
         self._large: set[Value] = set()  # depend on sizes and constants only, but too large for the host
         self._same: dict[Any, list[Value]] = {}  # size-dependent values by their definition

@@ -244,8 +244,9 @@ def _make_segment(
         graph.trace.node = ""
     host = {e.index for n in host_names if isinstance(e := exports.get(n), GraphOutput)}
     on_host = tuple(i in host for i in range(len(outputs)))
+    why = walk.builder.array_refusal
     return Segment(
-        graph, tuple(names), on_host, exports, tasks, next_stage, given, walk.signature, lengths, joined, probe
+        graph, tuple(names), on_host, exports, tasks, next_stage, given, walk.signature, lengths, joined, why, probe
     )
 
 

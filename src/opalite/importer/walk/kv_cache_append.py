@@ -51,6 +51,8 @@ def append_in_place(
             reasons[name] = found
             continue
         lengths[name] = found.length
+        if value.grows and found.is_by_rows:
+            walk.builder.array_refusal = "each entry of the batch is written at a position of its own"
         memory = found.rewrite(walk.builder.trace.symbols[walk.signature.capacity] if value.grows else 0)
         graph.outputs[number] = memory[1]
         if past in graph.inputs:
@@ -107,7 +109,7 @@ class _CacheAppend:
         return f"{named} is no Concat of the input and new rows"
 
     @property
-    def _is_by_rows(self) -> bool:
+    def is_by_rows(self) -> bool:
         """Whether each entry of a batch is written at a position of its own."""
         return self._written is not None and self._new is self._written.update
 
@@ -129,7 +131,7 @@ class _CacheAppend:
     @property
     def length(self) -> int:
         """Number of positions after the run."""
-        if self._is_by_rows:
+        if self.is_by_rows:
             return self._present.shape[self._value.axis]
         return self._start + self._new.shape[self._value.axis]
 
@@ -143,7 +145,7 @@ class _CacheAppend:
             kind = TensorType(DType.INT8, (*shape[:-1], shape[-1] + TAIL))
         before, after = (Value(f"{present.name}@{w}", kind) for w in ("before", "after"))
         made = present.producer
-        if not self._is_by_rows or written is None:
+        if not self.is_by_rows or written is None:
             append = Node(Append(self._value.axis, self._start), [before, self._new], [after], name=present.name)
         else:
             op = Append(written.axis, 0, written.circular)

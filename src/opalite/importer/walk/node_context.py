@@ -75,6 +75,10 @@ class NodeContext(Emitter):
         """Whether the cache is in growable memory, which holds all positions appended so far."""
         return cache in self._builder.growable
 
+    def refuse_arrays(self, why: str) -> None:
+        """Record why growable caches differ from the model's own in more than their place."""
+        self._builder.array_refusal = why
+
     # Inputs and attributes ------------------------------------------------------------------------------------
 
     def input(self, i: int) -> Value:

@@ -61,6 +61,7 @@ class Segment:
     the segment adds to the run. tasks: host tasks after the graph. next_stage: the rest of the model, or None.
     shape_inputs: inputs and exports that depend on sizes only. signature: of the incoming values. lengths: of KV caches
     in growable memory after the run. not_in_place: caches that the graph cannot append to in place, with the reason.
+    array_refusal: the reason why callers may not see growable caches as arrays, '' if they may.
     Sizes are plain numbers if graph.trace is None; else the segment serves all sizes for which the trace's guards hold,
     including guards added by planning.
     """
@@ -75,6 +76,7 @@ class Segment:
     signature: InputSignature | None = None
     lengths: Mapping[str, int] = field(default_factory=dict)
     not_in_place: Mapping[str, str] = field(default_factory=dict)
+    array_refusal: str = ""
     probe: bool = False  # tiny: computes contents that determine shapes, by the NumPy references
     found: tuple[Any, list[Array]] | None = None  # a probe's last inputs and outputs
     _lengths: Numbers | None = None

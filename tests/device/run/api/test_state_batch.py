@@ -57,6 +57,7 @@ def test_rows_of_different_lengths(rt: Runtime, cache: str) -> None:
 
 
 def test_caches_as_arrays(rt: Runtime) -> None:
+    """They are copied, as an earlier array keeps the rows that padding was."""
     model = decoders.grouped()
     session = opalite.InferenceSession(model, device=rt.info.id, precision="fp32")
     names = [i.name for i in session.get_inputs() if i.name.startswith("past")]
@@ -66,7 +67,6 @@ def test_caches_as_arrays(rt: Runtime) -> None:
         past = dict(zip(names, presents, strict=True))
         if i:
             np.testing.assert_allclose(logits, theirs, atol=2e-4)
-    assert session._array_caches is not None
 
 
 def test_capacity_grows(rt: Runtime) -> None:

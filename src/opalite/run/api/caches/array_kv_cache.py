@@ -90,11 +90,12 @@ class ArrayKVCaches:
         self._lengths.append(length)
         return outputs, trace
 
-    def record(self, outputs: Sequence[Any]) -> None:
-        """Record the outputs of a run that copied its caches."""
-        present, axis = outputs[self._places[0]], self._pairs[0].time
-        if isinstance(present, np.ndarray) and axis is not None and present.ndim > axis:
-            self._lengths.append(present.shape[axis])
+    def record(self, feeds: Mapping[str, Any], outputs: Sequence[Any]) -> None:
+        """Record a run that copied its caches. Those of a fixed size are not followed."""
+        past, present, axis = feeds.get(self._names[0], ()), outputs[self._places[0]], self._pairs[0].time
+        before, after = np.shape(past.value if type(past) is OrtValue else past), np.shape(present)
+        if axis is not None and len(before) == len(after) > axis and after[axis] > before[axis]:
+            self._lengths.append(after[axis])
 
     def clear(self) -> None:
         """Forget all sequences. Arrays that callers hold remain valid."""
@@ -159,7 +160,7 @@ class ArrayKVCaches:
         if unused:
             return unused[-1]
         if last is None:
-            return _Sequence(KVCaches(self._session, self._pairs, _RESERVED, may_change=True), self._names)
+            return _Sequence(KVCaches(self._session, self._pairs, _RESERVED, as_arrays=True), self._names)
         return _Sequence(last.caches.fork(), self._names)
 
     def _hand_out(self, sequence: _Sequence, outputs: list[Any], picked: Collection[int], fed: Sequence[Array]) -> None:

@@ -68,7 +68,7 @@ def _run_with_arrays(
         found = arrays.run(feeds, picked, request)
     outputs = session._execute(feeds, request)[0] if found is None else found[0]
     if arrays is not None:
-        arrays.record(outputs)
+        arrays.record(feeds, outputs)
     return outputs
 
 

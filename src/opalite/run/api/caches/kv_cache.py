@@ -40,14 +40,15 @@ class KVCaches:
         reserve: int,
         *,
         as_int8: bool = False,
-        may_change: bool = False,
+        as_arrays: bool = False,
     ) -> None:
         """reserve: positions by which the capacity grows.
 
-        as_int8: store float rows as int8 with scales. may_change: positions may change after a run has written them.
+        as_int8: store float rows as int8 with scales. as_arrays: callers see the caches as arrays after each run, and
+        may change them.
         """
         self._session = session
-        self._reserve, self._as_int8, self._may_change = reserve, as_int8, may_change
+        self._reserve, self._as_int8, self._as_arrays = reserve, as_int8, as_arrays
         self._set_pairs(p for p in pairs if not p.is_cross)
         self._growth: set[Axis] | None = None  # input axes whose size has equalled the growth in every run so far
         # The state after the last run, its caches, and its other values.
@@ -81,7 +82,9 @@ class KVCaches:
         model = kv_cache_model(self._session)
         assert model is not None
         filled = [p.past for p in self.pairs if p.time is None]
-        return KVCacheRuns(model, {p.past: p.present for p in self.pairs}, filled)
+        runs = KVCacheRuns(model, {p.past: p.present for p in self.pairs}, filled)
+        runs.as_arrays = self._as_arrays
+        return runs
 
     def fork(self) -> KVCaches:
         """A copy of these KVCaches for another state."""
@@ -150,7 +153,7 @@ class KVCaches:
         old, new = self._prepared.pop(name, (None, None))
         if old is not cache or new is None or (new.capacity, new.stored) != (capacity, cache.stored):
             return cache.copy(capacity)
-        if self._may_change:
+        if self._as_arrays:
             new.length = 0
         new.append_from(cache)
         return new

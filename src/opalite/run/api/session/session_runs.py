@@ -56,7 +56,7 @@ class SessionRuns(Recovery):
             raise out_of_memory(e, "running the model") from e
         outputs, trace = found or self._execute(input_feed, self._request(options))[:2]
         if caches is not None:
-            caches.record(outputs)
+            caches.record(input_feed, outputs)
         if options is not None:
             check_not_terminated(options)
         if options is not None or self._log.is_enabled(logging.DEBUG):

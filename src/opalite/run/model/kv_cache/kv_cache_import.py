@@ -123,6 +123,8 @@ def _checked(runs: KVCacheRuns, run: ImportRun) -> Segment:
         raise NoKVCacheRunError("operators on the host read the caches")
     if any(n not in segment.lengths for n in runs.caches):
         raise NoKVCacheRunError("not all caches become outputs of one program")
+    if runs.as_arrays and segment.array_refusal:
+        raise NoKVCacheRunError(segment.array_refusal)
     return segment
 
 
@@ -192,4 +194,5 @@ def shape_kv_cache_spec(segment: Segment) -> KVCacheSpec:
         segment.graph.input_output_aliases,
         {n: d.text if is_symbolic_int(d) else str(d) for n, d in segment.lengths.items()},
         {n: index for n, index in sources.items() if index not in on_host},
+        segment.array_refusal,
     )

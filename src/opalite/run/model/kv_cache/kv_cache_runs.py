@@ -53,13 +53,15 @@ class ExecutionPath:
 class KVCacheRuns:
     """Runs of a model on the caches of one state; takes the model's place in a session's run.
 
-    caches: of the next run, by input. fixed_size: inputs of caches that are written into and do not grow.
+    caches: of the next run, by input. fixed_size: inputs of caches that are written into and do not grow. as_arrays:
+    callers see the caches as arrays after each run.
     """
 
     def __init__(self, model: OnnxModel, presents: Mapping[str, str], fixed_size: Collection[str] = ()) -> None:
         """presents: by a cache's input, the output that is its next value."""
         self._model, self.presents, self.fixed_size = model, presents, frozenset(fixed_size)
         self.caches: Mapping[str, GrowableDeviceTensor] = {}
+        self.as_arrays = False
         self._fast_path: DecodeFastPath | None = None  # of runs like the last one
         self._found: tuple[StoredPlan, Sizes] | None = None  # the plan and sizes for feeds that were checked
         self._last: tuple[Hashable, Sizes, int] | None = None  # key, sizes and cache length of the last run
@@ -73,7 +75,7 @@ class KVCacheRuns:
         """A copy for another state."""
         other = KVCacheRuns(self._model, self.presents, self.fixed_size)
         other._fast_path = None if self._fast_path is None else self._fast_path.copy()
-        other._last = self._last
+        other._last, other.as_arrays = self._last, self.as_arrays
         return other
 
     @property
@@ -138,6 +140,8 @@ class KVCacheRuns:
         """A run by a plan from the cache folder; None if half storage overflowed, with caches as before."""
         record, given, variant = plan.record, plan.given, plan.variant
         assert record is not None
+        if self.as_arrays and record.array_refusal:
+            raise NoKVCacheRunError(record.array_refusal)
         with ModelRun(request) as model_run:
             compiled, _ = plan.executables.find_or_make(
                 variant, sizes, lambda: plan.compiled(variant, sizes, model_run.trace)
