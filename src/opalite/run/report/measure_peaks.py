@@ -11,7 +11,7 @@ from .profile import Peaks
 
 _ROUNDS = 2000
 _CHAINS = 12
-_COPY_BYTES = 64 << 20
+_COPY_BYTES = {True: 64 << 20, False: 256 << 20}  # on the host, on a device with memory of its own
 _REPEATS = 5
 
 
@@ -43,16 +43,19 @@ def _measure_flops(rt: Runtime) -> float:
 
 def measure_bandwidth(rt: Runtime) -> float:
     """Measure the bytes read and written per second by a large copy, the best of a few runs."""
-    nbytes = min(_COPY_BYTES, rt.info.max_alloc // 2)
+    nbytes = min(_COPY_BYTES[rt.info.on_host], rt.info.max_alloc // 2)
+    # Adjacent work-items of a GPU copy adjacent 16 bytes; a CPU's work-item copies a cache line.
+    kind, size, group = ("float16", 64, 64) if rt.info.on_host else ("float4", 16, 256)
     text = (
-        "kernel void copy(global const float16 *x, global float16 *y) { const int i = get_global_id(0); y[i] = x[i]; }"
+        f"kernel void copy(global const {kind} *x, global {kind} *y) {{ const int i = get_global_id(0); y[i] = x[i]; }}"
     )
     x, y = rt.allocate(nbytes), rt.allocate(nbytes)
     rt.fill(x, 1, nbytes)
     rt.finish()
-    items = nbytes // 64
-    launch = rt.prepare(rt.build(text, "", "copy.cl"), "copy", [x, y], (items,), (64,), "copy")
-    return 2.0 * nbytes / _best(rt, launch)
+    group = min(group, rt.info.max_work_group_size)
+    items = nbytes // size // group * group
+    launch = rt.prepare(rt.build(text, "", "copy.cl"), "copy", [x, y], (items,), (group,), "copy")
+    return 2.0 * size * items / _best(rt, launch)
 
 
 def _best(rt: Runtime, launch: PreparedLaunch) -> float:
