@@ -159,8 +159,18 @@ class AttentionWalk(Table):
 
     turn_s: float  # from loading keys to accumulating their values
     blocks: float  # factor of turn_s if keys and values are staged in local memory in blocks
+    whole: float  # the same if whole heads are staged
     growth: float  # assumed growth factor of a cache of dynamic size
     look: float  # fewest operations for which a launch that scans the mask pays
+
+
+@dataclass(frozen=True)
+class HeadTile(Table):
+    """Attention with whole heads in local memory (kernels/attention/flash_gpu.py), in multiply-adds of a work-item."""
+
+    read: float  # a read of a vector from local memory
+    join: float  # a partial sum, written and read
+    alone: float  # further turns' worth of waits that no other group of the compute unit hides
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from ...ir.symbols import always_equal, hint_of, is_symbolic_int, may_have_remai
 from ...ops.attention import Attention, gives_nan, operand_view
 from ...ops.strided_view import View
 from ..kernel import Params, Problem
-from ..launch import STORAGE, Arg, Args, Defines, Scratch
+from ..launch import STORAGE, Arg, Args, Defines, Launch, Scratch, ceil_div
+
+JOIN = 64  # work-items that combine the parts of a query
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,27 @@ class AttentionProblem(Problem):
         ends: Args = {"left": left, "y": node.y, "batches": s.batches, "heads": s.heads, "S": s.queries}
         return {**ends, columns: s.columns, **places}
 
+    def join_launch(self, left: Scratch, parts: int, span: int) -> Launch:
+        """The launch that combines the partial results of up to `parts` parts of `span` keys on GPUs."""
+        s, shared = self.sizes, self.defines()
+        defines = {name: shared[name] for name in ("STORAGE", "NAN_TO_ZERO", "BLIND_NAN")}
+        defines |= {"JOIN": JOIN, "PARTS": parts, "DV": s.columns}
+        grid = (s.queries * JOIN, s.heads, s.batches)
+        args = {**self.join_args(left, "columns"), "used": ceil_div(s.keys, span)}
+        return Launch("join_split", args, grid, (JOIN, 1, 1), defines, source="attention/join_parts.cl")
+
     def scale_args(self) -> dict[str, np.generic]:
         """Scale and soft cap in the kernel's compute type."""
         kind, op = np.float64 if self.cell == 8 else np.float32, self.node.as_(Attention)
         return {"scale": kind(op.scale), "softcap": kind(op.softcap)}
+
+    def base_2_scales(self) -> dict[str, np.generic]:
+        """The same as floats, for exponentials in powers of two."""
+        op = self.node.as_(Attention)
+        return {
+            "scale": np.float32(op.scale * math.log2(math.e)),
+            "softcap": np.float32(op.softcap * math.log2(math.e)),
+        }
 
     def max_skinny_rows(self, floats: int) -> int:
         """The most queries for which the few-query kernels are used: `floats`, or more for int8 grouped-query caches.
@@ -116,6 +135,17 @@ class AttentionProblem(Problem):
         """Queries per work-group: few enough that every compute unit gets a work-group, and at most all of them."""
         s = self.sizes
         return max(1, min(s.queries, s.batches * s.heads * s.queries // max(1, self.device.compute_units)))
+
+    def row_alignment(self, most: int) -> int:
+        """The largest power of two up to `most` to whose multiples of elements all rows begin and end."""
+        s = self.sizes
+        steps = [s.size, s.columns]
+        for view in s.places:
+            axes = zip(view.strides[:3], view.shape, strict=False)
+            steps += [view.offset, *(step for step, size in axes if not always_equal(size, 1))]
+        while any(may_have_remainder(step, most) for step in steps):
+            most //= 2
+        return most
 
     def refusal(self, *, reads_int8: bool = False) -> str | None:
         """The reason why no attention kernel takes the node (index overflow, strided rows), or None.

@@ -23,14 +23,20 @@
 #define LANES_V (DV / PACK)
 #define SLOTS_K (WG / LANES_K)
 #define SLOTS_V (WG / LANES_V)
-#define PITCH (LANES_K | 1)  // odd, so that columns have no bank conflicts
+#define LOADS_K ((KEYS + SLOTS_K - 1) / SLOTS_K)
+#define LOADS_V ((KEYS + SLOTS_V - 1) / SLOTS_V)
+#define OWN (ROWS * KEYS / WG)      // scores of a work-item
+#define CHUNK (KEYS < 16 ? KEYS : 16)  // keys whose largest score one work-item finds
+#define CHUNKS (KEYS / CHUNK)
+#define PITCH (LANES_K | 1)         // odd, so that columns have no bank conflicts
 #define ACC4 VEC_T(ACC, 4)
 #if BYTES == 2
-#define SCALED_V(i) * SCALE_KV(v - lane_v * PACK + (size_t)(t0 + (i)) * v_s, DV)
+#define SCALED_V(t) * SCALE_KV(v - lane_v * PACK + (size_t)(t) * v_s, DV)
 #else
-#define SCALED_V(i)
+#define SCALED_V(t)
 #endif
-#define EACH_ROW _Pragma("unroll") for (int r = 0; r < ROWS; ++r)
+#define UNROLL _Pragma("unroll")
+#define EACH_ROW UNROLL for (int r = 0; r < ROWS; ++r)
 
 static inline ACC product(ACCV a, ACCV b) {
     const ACCV c = a * b;
@@ -44,7 +50,7 @@ kernel void attention_split(global const REAL *restrict q, global const KV *rest
                             global const MASK_REAL *restrict mask, global REAL *restrict y, global ACC *restrict left,
                             int batches, int heads, int sharing, int S, int T, int size, int columns, PLACES, int mask_b,
                             int mask_h, int mask_s, int span, ACC scale, ACC softcap) {
-    local ACC dots[ROWS * KEYS * PITCH], p[ROWS * KEYS], ends[SLOTS_V * DV];
+    local ACC dots[ROWS * KEYS * PITCH], p[ROWS * KEYS], tops[ROWS * CHUNKS], ends[SLOTS_V * DV];
     const int item = get_local_id(0), part = get_group_id(0), rows = sharing * S, blocks = (rows + ROWS - 1) / ROWS;
     const int g = get_group_id(1) / blocks, r0 = get_group_id(1) % blocks * ROWS, b = get_group_id(2);
     const int begin = min(part * span, T), end = min(begin + span, T);
@@ -54,28 +60,36 @@ kernel void attention_split(global const REAL *restrict q, global const KV *rest
     mask += (size_t)b * mask_b;
 
     ACCV own[ROWS], sum_y[ROWS];
-    ACC sum[ROWS], most[ROWS];
+    ACC most[ROWS], sum[OWN];
     EACH_ROW {
         const int row = min(r0 + r, rows - 1);
         global const REAL *x = HEAD(q, b, g * sharing + row / S) + (size_t)(row % S) * q_s;
         own[r] = LOADV(x, lane_k * PACK) * scale;
         sum_y[r] = (ACCV)0;
-        sum[r] = 0;
         most[r] = -INFINITY;
     }
+    UNROLL for (int i = 0; i < OWN; ++i) sum[i] = 0;
     for (int t0 = begin; t0 < end; t0 += KEYS) {
-        const int count = min(KEYS, end - t0);
-        if (slot_k < SLOTS_K)
-            #pragma unroll 4
-            for (int i = slot_k; i < count; i += SLOTS_K) {
-                const ACCV x = WIDEV_KV(k, (size_t)(t0 + i) * k_s);
-                EACH_ROW dots[(r * KEYS + i) * PITCH + lane_k] = product(own[r], x);
-            }
+        // All loads of an iteration are in flight together.
+        ACCV ks[LOADS_K], vs[LOADS_V];
+        UNROLL for (int i = 0; i < LOADS_K; ++i) {
+            const int at = slot_k + i * SLOTS_K;
+            ks[i] = WIDEV_KV(k, (size_t)min(t0 + at, end - 1) * k_s);
+        }
+        UNROLL for (int i = 0; i < LOADS_V; ++i) {
+            const int t = min(t0 + slot_v + i * SLOTS_V, end - 1);
+            vs[i] = WIDEV_KV(v, (size_t)t * v_s) SCALED_V(t);
+        }
+        UNROLL for (int i = 0; i < LOADS_K; ++i) {
+            const int at = slot_k + i * SLOTS_K;
+            if (slot_k < SLOTS_K && at < KEYS) EACH_ROW dots[(r * KEYS + at) * PITCH + lane_k] = product(own[r], ks[i]);
+        }
         barrier(CLK_LOCAL_MEM_FENCE);
-        for (int e = item; e < ROWS * KEYS; e += WG) {
-            const int i = e % KEYS, row = min(r0 + e / KEYS, rows - 1), s = row % S, t = t0 + i;
+        ACC score[OWN];
+        UNROLL for (int i = 0; i < OWN; ++i) {
+            const int e = item + i * WG, t = t0 + e % KEYS, row = min(r0 + e / KEYS, rows - 1), s = row % S;
             ACC x = -INFINITY;
-            if (i < count && (!CAUSAL || t <= s)) {
+            if (t < end && (!CAUSAL || t <= s)) {
                 x = 0;
                 for (int l = 0; l < LANES_K; ++l) x += dots[e * PITCH + l];
 #if BYTES == 2
@@ -89,97 +103,69 @@ kernel void attention_split(global const REAL *restrict q, global const KV *rest
                 x += LOAD_MASK(mask, line + (MASK == 1 ? t : 0));
 #endif
             }
-            p[e] = x;
+            p[e] = score[i] = x;
         }
         barrier(CLK_LOCAL_MEM_FENCE);
-        ACC shift[ROWS];
+        for (int e = item; e < ROWS * CHUNKS; e += WG) {
+            ACC top = p[e * CHUNK];
+            UNROLL for (int i = 1; i < CHUNK; ++i) top = fmax(top, p[e * CHUNK + i]);
+            tops[e] = top;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        ACC shift[ROWS], keep[ROWS];
         EACH_ROW {
-            const ACC before = most[r];
-            ACC4 tops = (ACC4)before;
-            #pragma unroll 4
-            for (int i = 0; i < KEYS; i += 4) tops = fmax(tops, VLOAD(4, i, p + r * KEYS));
-            most[r] = fmax(fmax(tops.x, tops.y), fmax(tops.z, tops.w));
+            ACC top = most[r];
+            UNROLL for (int i = 0; i < CHUNKS; ++i) top = fmax(top, tops[r * CHUNKS + i]);
             // A row without a visible key so far stays at zero.
-            shift[r] = most[r] == (ACC)(-INFINITY) ? (ACC)0 : most[r];
-            const ACC keep = exp(before - shift[r]);
-            sum[r] *= keep;
-            sum_y[r] *= keep;
+            shift[r] = top == (ACC)(-INFINITY) ? (ACC)0 : top;
+            keep[r] = exp(most[r] - shift[r]);
+            most[r] = top;
+            sum_y[r] *= keep[r];
+        }
+        UNROLL for (int i = 0; i < OWN; ++i) {
+            const int row = (item + i * WG) / KEYS;
+            ACC by = shift[0], kept = keep[0];
+            EACH_ROW if (r == row) by = shift[r], kept = keep[r];
+            const ACC e = exp(score[i] - by);
+            sum[i] = sum[i] * kept + e;
+            p[item + i * WG] = e;
         }
         barrier(CLK_LOCAL_MEM_FENCE);
-        for (int e = item; e < ROWS * KEYS; e += WG) {
-            ACC by = shift[0];
-            EACH_ROW if (r == e / KEYS) by = shift[r];
-            p[e] = exp(p[e] - by);
+        UNROLL for (int i = 0; i < LOADS_V; ++i) {
+            const int at = slot_v + i * SLOTS_V;
+            if (slot_v < SLOTS_V && at < KEYS && t0 + at < end) EACH_ROW sum_y[r] += vs[i] * p[r * KEYS + at];
         }
-        barrier(CLK_LOCAL_MEM_FENCE);
-        EACH_ROW {
-            ACC4 sums = (ACC4)0;
-            #pragma unroll 4
-            for (int i = 0; i < KEYS; i += 4) sums += VLOAD(4, i, p + r * KEYS);
-            sum[r] += sums.x + sums.y + sums.z + sums.w;
-        }
-        if (slot_v < SLOTS_V)
-            #pragma unroll 4
-            for (int i = slot_v; i < count; i += SLOTS_V) {
-                const ACCV x = WIDEV_KV(v, (size_t)(t0 + i) * v_s) SCALED_V(i);
-                EACH_ROW sum_y[r] += x * p[r * KEYS + i];
-            }
     }
+    // Each work-item summed the exponentials of its own keys.
+    barrier(CLK_LOCAL_MEM_FENCE);
+    UNROLL for (int i = 0; i < OWN; ++i) p[item + i * WG] = sum[i];
     EACH_ROW {
         barrier(CLK_LOCAL_MEM_FENCE);
         if (slot_v < SLOTS_V)
             for (int i = 0; i < PACK; ++i) ends[slot_v * DV + lane_v * PACK + i] = ((const ACC *)&sum_y[r])[i];
         barrier(CLK_LOCAL_MEM_FENCE);
         if (r0 + r >= rows) continue;
+        ACC all = 0;
+        for (int i = 0; i < KEYS; ++i) all += p[r * KEYS + i];
         const int h = g * sharing + (r0 + r) / S, s = (r0 + r) % S;
 #if PARTS == 1
-        const ACC factor = sum[r] == (ACC)0 && !BLIND_NAN ? (ACC)0 : (ACC)1 / sum[r];
+        const ACC factor = all == (ACC)0 && !BLIND_NAN ? (ACC)0 : (ACC)1 / all;
         global REAL *out = HEAD(y, b, h) + (size_t)s * y_s;
 #else
         global ACC *out = left + ((((size_t)b * heads + h) * S + s) * PARTS + part) * (DV + 2);
         if (item == 0) {
             out[0] = most[r];
-            out[1] = sum[r];
+            out[1] = all;
         }
 #endif
         for (int c = item; c < DV; c += WG) {
             ACC total = 0;
             for (int i = 0; i < SLOTS_V; ++i) total += ends[i * DV + c];
 #if PARTS == 1
-            STORE(out, c, IS_ZERO(sum[r]) ? (ACC)0 : total * factor);
+            STORE(out, c, IS_ZERO(all) ? (ACC)0 : total * factor);
 #else
             out[2 + c] = total;
 #endif
         }
-    }
-}
-
-// Combines the PARTS of query s of a head to y. Grid: (S * JOIN, H, B), groups of JOIN work-items.
-#ifndef JOIN
-#define JOIN 32
-#endif
-__attribute__((reqd_work_group_size(JOIN, 1, 1)))
-kernel void join_split(global const ACC *restrict left, global REAL *restrict y, int batches, int heads, int S, int columns,
-                       PLACE_OF(y)) {
-    const int s = get_group_id(0), h = get_group_id(1), b = get_group_id(2);
-    left += (((size_t)b * heads + h) * S + s) * PARTS * (DV + 2);
-    ACC largest = -INFINITY, total = 0, share[PARTS];
-    #pragma unroll
-    for (int i = 0; i < PARTS; ++i) share[i] = left[i * (DV + 2)];
-    #pragma unroll
-    for (int i = 0; i < PARTS; ++i) largest = fmax(largest, share[i]);
-    #pragma unroll
-    for (int i = 0; i < PARTS; ++i) {
-        share[i] = share[i] == (ACC)(-INFINITY) ? (ACC)0 : exp(share[i] - largest);
-        const ACC own = left[i * (DV + 2) + 1];
-        total += own * (isnan(own) ? (ACC)1 : share[i]);  // a NaN score of a part is propagated
-    }
-    const ACC factor = total == (ACC)0 && !BLIND_NAN ? (ACC)0 : (ACC)1 / total;
-    y = HEAD(y, b, h) + (size_t)s * y_s;
-    for (int c = get_local_id(0); c < DV; c += JOIN) {
-        ACC sum = 0;
-        #pragma unroll
-        for (int i = 0; i < PARTS; ++i) sum += left[i * (DV + 2) + 2 + c] * share[i];
-        STORE(y, c, IS_ZERO(total) ? (ACC)0 : sum * factor);
     }
 }

@@ -7,12 +7,11 @@ from ...ir.symbols import hint_of, is_symbolic_int
 from ...ops.operator import Cost
 from ..kernel import Kernel, Params, register
 from ..launch import Launch, ceil_div
-from .attention_problem import AttentionProblem
+from .attention_problem import JOIN, AttentionProblem
 
 MOST_ROWS = 16  # queries that share keys
 LEAST_SPAN = 32  # keys per part
 GROUPS_A_UNIT = 2  # work-groups per compute unit that saturate memory
-JOIN = 32  # work-items that combine the parts of a query
 PACKS = (8, 4, 2, 1)
 
 
@@ -46,7 +45,7 @@ class AttentionSplitKv(Kernel):
             return f"{params['ROWS']} rows of {params['KEYS']} scores leave work-items idle"
         if max(s.size, s.columns) // pack > wg:
             return f"a row of {max(s.size, s.columns)} elements has more than {wg} vectors of {pack}"
-        cells = params["ROWS"] * params["KEYS"] * ((s.size // pack | 1) + 1) + wg // (s.columns // pack) * s.columns
+        cells = params["ROWS"] * params["KEYS"] * ((s.size // pack | 1) + 2) + wg // (s.columns // pack) * s.columns
         if cells * p.cell > p.device.local_mem:
             return f"a turn of keys does not fit the {p.device.local_mem} bytes of local memory"
         return None
@@ -72,16 +71,16 @@ class AttentionSplitKv(Kernel):
 
     def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
         s, parts = p.sizes, params["PARTS"]
-        defines = p.defines() | {"PACK": _pack(p), "D": s.size, "DV": s.columns, "JOIN": JOIN, **params}
+        defines = p.defines() | {"PACK": _pack(p), "D": s.size, "DV": s.columns, **params}
         left = p.partial_results(parts)
-        args = {**p.args("size", "columns"), **p.scale_args(), "left": left, "span": ceil_div(s.keys, parts)}
+        span = ceil_div(s.keys, parts)
+        args = {**p.args("size", "columns"), **p.scale_args(), "left": left, "span": span}
         blocks = ceil_div(s.queries * (p.sharing), params["ROWS"])
         wg = params["WG"]
         split = Launch("attention_split", args, (parts * wg, s.shared * blocks, s.batches), (wg, 1, 1), defines)
         if parts == 1:
             return [split]
-        ends = p.join_args(left, "columns")
-        return [split, Launch("join_split", ends, (s.queries * JOIN, s.heads, s.batches), (JOIN, 1, 1), defines)]
+        return [split, p.join_launch(left, parts, span)]
 
 
 def _pack(p: AttentionProblem) -> int:

@@ -4,7 +4,9 @@
 //   MULTIPLY(d, a0, a1, a2, a3, b0, b1)   d[4] += a b, mma.m16n8k16: halves in pairs (uint), float sums
 //   TURNED(r, p)                          r[4]: four 8 x 8 matrices of halves, transposed (ldmatrix.trans); lane 8 * m + i
 //                                         gives in p the row i of matrix m, 16 bytes of local memory
-//   COPY(bytes, to, from, exists)         8 or 16 bytes from global to local memory, zeros unless `exists`
+//   TAKEN(r, p)                           the same, not transposed (ldmatrix)
+//   POWER(x)                              2 to the power of float x
+//   COPY(bytes, to, from, exists)         2, 4, 8 or 16 bytes from global to local memory, zeros unless `exists`
 //   COPY_DONE                             closes a group of copies
 //   SWAPPED(v, d)                         float v of lane ^ d
 //   HALVES(low, high)                     two floats as halves in a uint
@@ -45,16 +47,16 @@ static inline void units_multiply(Units *u, float *d, uint a0, uint a1, uint a2,
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-static inline void units_turned(Units *u, uint *r, local const void *row) {
+static inline void units_matrices(Units *u, uint *r, local const void *row, bool turned) {
     local ulong *mine = (local ulong *)(u->seats + get_local_id(0) * 8);
     mine[0] = (ulong)row;
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int m = 0; m < 4; ++m) {
         uint pair = 0;
         for (int i = 0; i < 2; ++i) {
-            const int at = WARP * 32 + m * 8 + LANE % 4 * 2 + i;
+            const int down = LANE % 4 * 2 + i, across = LANE / 4, at = WARP * 32 + m * 8 + (turned ? down : across);
             local const ushort *p = (local const ushort *)*(local ulong *)(u->seats + at * 8);
-            pair |= (uint)p[LANE / 4] << (16 * i);
+            pair |= (uint)p[turned ? across : down] << (16 * i);
         }
         r[m] = pair;
     }
@@ -114,7 +116,9 @@ static inline void units_wait(Units *u, int left) {
     units.seats = (local uint *)unit_seats, units.held = 0, units.groups = 0
 #define UNITS_PARAM Units *units_
 #define MULTIPLY(d, a0, a1, a2, a3, b0, b1) units_multiply(units_, d, a0, a1, a2, a3, b0, b1)
-#define TURNED(r, p) units_turned(units_, r, p)
+#define TURNED(r, p) units_matrices(units_, r, p, true)
+#define TAKEN(r, p) units_matrices(units_, r, p, false)
+#define POWER(x) native_exp2(x)
 #define SWAPPED(v, d) units_swapped(units_, v, d)
 #define HALVES(low, high) units_halves(units_, low, high)
 #define FUSED(a, b, c) units_fused(units_, a, b, c)
@@ -137,6 +141,15 @@ static inline void units_wait(Units *u, int left) {
 #define TURNED(r, p) \
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" \
                  : "=r"((r)[0]), "=r"((r)[1]), "=r"((r)[2]), "=r"((r)[3]) : "r"(LOCAL_AT(p)))
+#define TAKEN(r, p) \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" \
+                 : "=r"((r)[0]), "=r"((r)[1]), "=r"((r)[2]), "=r"((r)[3]) : "r"(LOCAL_AT(p)))
+static inline float units_power(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+#define POWER(x) units_power(x)
 static inline float units_swapped(float v, int distance) {
     float other;
     asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(other) : "f"(v), "r"(distance));
@@ -162,6 +175,11 @@ static inline uint units_fused(uint a, uint b, uint c) {
 #define HALVES(low, high) units_halves(low, high)
 #define FUSED(a, b, c) units_fused(a, b, c)
 #define SOME_WARPS(condition) if (condition)
+// Pairs of bytes have no asynchronous copy.
+#define COPY_2(to, from, exists) *(local ushort *)(to) = (exists) ? *(global const ushort *)(from) : (ushort)0
+#define COPY_4(to, from, exists) \
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" \
+                 : : "r"(LOCAL_AT(to)), "l"((ulong)(size_t)(from)), "r"((exists) ? 4 : 0))
 #define COPY_8(to, from, exists) \
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" \
                  : : "r"(LOCAL_AT(to)), "l"((ulong)(size_t)(from)), "r"((exists) ? 8 : 0))

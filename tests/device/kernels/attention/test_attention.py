@@ -205,6 +205,17 @@ def test_tile_parameters(rt: Runtime, tx: int, ty: int, rm: int, kn: int) -> Non
     check(rt, kernel, (1, 2, 37, 70), 2, 53, 40, causal=True, params={"TX": tx, "TY": ty, "RM": rm, "KN": kn})
 
 
+@pytest.mark.parametrize("size, columns, mask", [(17, 21, None), (40, 40, (70, 90)), (96, 80, None)])
+@pytest.mark.parametrize("tile", [(8, 8, 6, 4, 2, 1), (10, 8, 4, 4, 1, 2), (8, 16, 2, 2, 2, 8)])
+def test_flash_parameters(
+    rt: Runtime, size: int, columns: int, mask: tuple[int, ...] | None, tile: tuple[int, ...]
+) -> None:
+    """Rows of odd length, values that take the place of keys, and keys in parts, some of them empty."""
+    (kernel,) = (k for k in kernels_for("Attention") if k.name == "AttentionFlashGpu")
+    params = dict(zip(("TX", "TY", "RM", "KN", "TILES", "PARTS"), tile, strict=True))
+    check(rt, kernel, (1, 2, 70, size), 1, 90, columns, mask=mask, causal=mask is None, params=params)
+
+
 @pytest.mark.parametrize("precision", [None, DType.FLOAT16])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_places(rt: Runtime, kernel: Kernel, precision: DType | None) -> None:

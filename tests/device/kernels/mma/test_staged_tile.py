@@ -13,14 +13,11 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.device.device_family import PTX_MMA, SHARED_VALUES
 from opalite.ir.dtype import DType
-from opalite.ir.graph import Value
-from opalite.ir.place import Place, Target, packed
-from opalite.ir.tensor_type import TensorType
+from opalite.ir.place import packed
 from opalite.kernels.kernel import Binding
 from opalite.kernels.mma.staged_tile import SPACE, legal_tiles
-from opalite.ops.strided_view import Movement
 
-from ....helpers.kernel_test_harness import make_node, run_node
+from ....helpers.kernel_test_harness import make_node
 from ....helpers.plain_builds import built_plain
 from ..conv.test_direct_packed import check, make_case
 from ..conv.test_transposed_packed import make_case as transposed_case
@@ -176,92 +173,6 @@ def test_product_of_normalised_rows(units: Runtime, trans_b: bool, values: tuple
     check_kernel(units, find_kernel("NormalizedMatMul", "NormMatmulMmaStaged"), node, arrays, params)
 
 
-ATTENTIONS = {  # q[B,H,S,D], heads and length of keys, mask, causal
-    "plain": ((1, 2, 37, 64), 2, 53, None, False),
-    "shared heads": ((2, 6, 70, 32), 2, 131, None, False),
-    "causal": ((1, 2, 69, 64), 2, 69, None, True),
-    "mask": ((2, 2, 37, 96), 1, 53, (2, 1, 37, 53), False),
-    "padding": ((2, 2, 5, 32), 2, 53, (2, 1, 1, 53), True),
-    "long rows": ((1, 1, 17, 128), 1, 70, None, False),
-}
-
-
-# Each case has one tile besides its own.
-NARROW, WIDE = (1, 4, 16), (2, 1, 32)
-OTHER_TILES = {
-    "plain": WIDE,
-    "shared heads": NARROW,
-    "causal": NARROW,
-    "mask": WIDE,
-    "padding": NARROW,
-    "long rows": WIDE,
-}
-
-
-@pytest.mark.parametrize("name, values", [*((name, None) for name in ATTENTIONS), *OTHER_TILES.items()])
-def test_attention(units: Runtime, name: str, values: tuple[int, ...] | None) -> None:
-    q, shared, keys, mask, causal = ATTENTIONS[name]
-    rng = np.random.default_rng(3)
-    other = (q[0], shared, keys, q[3])
-    arrays: list[Any] = [rng.standard_normal(shape).astype(np.float32) for shape in (q, other, other)]
-    if mask is None:
-        arrays.append(None)
-    else:
-        arrays.append(np.where(rng.random(mask) < 0.3, -np.inf, rng.standard_normal(mask)).astype(np.float32))
-    attrs = {"scale": 0.3, "causal": causal, "softcap": 0.0}
-    node = make_node("Attention", attrs, arrays, precision=DType.FLOAT16)
-    params = None if values is None else dict(zip(("QW", "KW", "KEYS", "LOOK"), (*values, 0), strict=True))
-    check_kernel(units, find_kernel("Attention", "AttentionFlashMma"), node, arrays, params)
-
-
-def test_attention_with_a_wide_mask(units: Runtime) -> None:
-    """Numbers that half does not hold hide keys; a query that sees none weighs all alike."""
-    shapes = ((1, 2, 21, 32), (1, 2, 37, 32), (1, 2, 37, 32))
-    rng = np.random.default_rng(3)
-    arrays: list[Any] = [rng.standard_normal(s).astype(np.float32) for s in shapes]
-    mask = np.where(rng.random((1, 1, 21, 37)) < 0.4, np.finfo(np.float32).min, 0).astype(np.float32)
-    mask[0, 0, 3] = np.finfo(np.float32).min
-    attrs = {"scale": 0.3, "causal": False, "softcap": 0.0}
-    node = make_node("Attention", attrs, [*arrays, mask], precision=DType.FLOAT16)
-    node.inputs[3] = Value("mask", TensorType(DType.FLOAT32, mask.shape, Place(Target.OPENCL)))
-    params = dict(zip(("QW", "KW", "KEYS", "LOOK"), (*NARROW, 0), strict=True))
-    check_kernel(units, find_kernel("Attention", "AttentionFlashMma"), node, [*arrays, mask], params)
-
-
-@pytest.mark.parametrize("lowest", [-np.inf, np.finfo(np.float32).min])
-def test_attention_that_looks_at_its_mask(units: Runtime, lowest: float) -> None:
-    """Keys that all queries of a group are hidden from are passed over, so that what is no number there is not seen;
-    but for a group one of whose queries sees no key."""
-    rng = np.random.default_rng(3)
-    q, k, v = (rng.standard_normal((2, 2, n, 32)).astype(np.float32) for n in (70, 200, 200))
-    queries, keys = np.arange(70)[:, None], np.arange(200)
-    mask = np.where(keys > queries + 60, lowest, 0)[None, None].repeat(2, 0).astype(np.float32)
-    mask[0, 0, :, 20:30] = -0.5
-    mask[1, 0, 40] = lowest
-    arrays = [q, k, v, mask]
-    node = make_node("Attention", {"scale": 0.3, "causal": False, "softcap": 0.0}, arrays, precision=DType.FLOAT16)
-    if lowest > -np.inf:
-        node.inputs[3] = Value("mask", TensorType(DType.FLOAT32, mask.shape, Place(Target.OPENCL)))
-    params = {"QW": 2, "KW": 1, "KEYS": 32, "LOOK": 1}
-    kernel = find_kernel("Attention", "AttentionFlashMma")
-    check_kernel(units, kernel, node, arrays, params)
-    (want,) = node.op.reference(arrays)
-    v[:, :, 160:] = np.nan  # hidden from all
-    (got,) = run_node(units, kernel, node, arrays, params)
-    seen = np.ones((2, 70), bool)
-    seen[1, 32:64] = False  # the group of the query that sees no key
-    np.testing.assert_allclose(got.transpose(0, 2, 1, 3)[seen], want.transpose(0, 2, 1, 3)[seen], rtol=0, atol=5e-3)
-
-
-def test_attention_in_place(units: Runtime) -> None:
-    """Queries, keys and values of one tensor [S,B,3,H,D], and an output [S,B,H,D]."""
-    joint = np.random.default_rng(3).standard_normal((37, 2, 3, 2, 32)).astype(np.float32)
-    views = tuple(Movement.of(joint.shape).pick(2, i).transpose((1, 2, 0, 3)).view for i in range(3))
-    attrs = {"scale": 0.2, "causal": False, "softcap": 0.0, "views": views, "out_axes": (2, 0, 1, 3)}
-    node = make_node("Attention", attrs, [joint, joint, joint, None], precision=DType.FLOAT16)
-    check_kernel(units, find_kernel("Attention", "AttentionFlashMma"), node, [joint, joint, joint, None])
-
-
 def test_tiles_that_are_chosen_from(units: Runtime) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((70, 264), np.float32), rng.standard_normal((264, 36), np.float32)
@@ -277,4 +188,3 @@ def test_optimised(optimised: Runtime) -> None:
     test_product(optimised, (37, 52, 8), False, TILES[3])
     test_convolution_tiles(optimised, "blocks", TILES[3])
     test_product_of_normalised_rows(optimised, False, NORMAL_TILES[2])
-    test_attention(optimised, "plain", WIDE)
