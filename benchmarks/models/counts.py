@@ -41,7 +41,7 @@ g (float[300, 64] x) => (float[n, 64] y) <float[64, 64] w, float least = {2.5}> 
 
 _NMS = """
 g (float[1, 300, 4] boxes, float[1, 3, 300] scores) => (int64[n, 3] found, float[n, 4] kept)
-<int64[1] most = {50}, float[1] overlap = {0.5}, float[1] least = {0.3}, int64[1] two = {2}, int64[1] one = {1},
+<int64[1] most = {300}, float[1] overlap = {0.5}, float[1] least = {0.3}, int64[1] two = {2}, int64[1] one = {1},
  int64[1] zero = {0}> {
     found = NonMaxSuppression(boxes, scores, most, overlap, least)
     column = Gather <axis = 1> (found, two)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmarks.models import NAMES, build
+from benchmarks.models import NAMES, build, counts
 from benchmarks.models.feeds import random_feeds
 
 import onnx
@@ -17,9 +17,12 @@ WEIGHTS = {
     "squeezenet1_1": 1.24,
     "inception_v1": 7.0,
     "densenet121": 7.98,
+    "shufflenet_v1": 1.87,
     "shufflenet_v2": 2.28,
     "efficientnet_b0": 5.29,
     "yolov8n_320": 3.15,
+    "yolo11n_320": 2.62,
+    "resnet_cifar": 0.096,  # our own
     "unet_256": 7.76,
     "vit_tiny": 5.72,
     "minilm_l6": 22.7,
@@ -72,3 +75,14 @@ def test_every_name_is_covered_or_large():
 
 def dims(info: onnx.ValueInfoProto) -> list[int]:
     return [d.dim_value for d in info.type.tensor_type.shape.dim]
+
+
+@pytest.mark.parametrize("name", ["rows", "compress", "nms", "topk", "unique"])
+def test_counts_differ_in_each_run(name):
+    ort = pytest.importorskip("onnxruntime")
+    model, inputs = counts.build(name, 12)
+    session = ort.InferenceSession(model)
+    if name == "unique":  # the count is that of an inner value
+        assert len({len(np.unique(feeds["x"])) for feeds in inputs}) > 3
+    else:
+        assert len({session.run(None, feeds)[0].shape for feeds in inputs}) > 3
