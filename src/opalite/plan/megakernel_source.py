@@ -23,6 +23,7 @@ _KERNEL = r"(?ms)" + _HEAD + r"(\w+)\(.*?^}$"
 _COMMENT = r"//[^\n]*"
 _IMAGE = r"\b(image2d_t|sampler_t)\b"
 _MEETING = r"\bbarrier\b"
+_GRID = r"\bget_(global_size|num_groups|global_offset)\b"
 _ALONE = r"-D(WG|LY|GROUP)=1\b"  # one work-item along the axis whose items share a result: no barrier
 _READ = {
     "int32": "(int)a[{}]",
@@ -100,6 +101,8 @@ def step_refusal(source: SourceSpec, step: LaunchStep) -> str | None:
     found = re.sub(_COMMENT, "", found)
     if re.search(_IMAGE, found):
         return "it reads or writes images"
+    if re.search(_GRID, found):
+        return "it asks for the size of its grid, which functions are not given"
     if not is_single(step) and re.search(_MEETING, found) and not re.search(_ALONE, source.options):
         return "its work-items have barriers"
     return None

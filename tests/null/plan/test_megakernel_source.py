@@ -47,6 +47,8 @@ def test_refusals_say_why():
     assert "images" in step_refusal(SourceSpec(image, ""), step())
     half = step(args=(SlotArg(0), ScalarArg(np.float16(1))))
     assert "float16" in step_refusal(SourceSpec(PLAIN, ""), half)
+    grid = PLAIN.replace("{\n", "{\n    const int n = get_global_size(0);\n", 1)
+    assert "grid" in step_refusal(SourceSpec(grid, ""), step())
     assert "one block" in step_refusal(SourceSpec(PLAIN.replace("\n}", " }"), ""), step())
 
 

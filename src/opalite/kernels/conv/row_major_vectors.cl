@@ -77,11 +77,11 @@ static inline void stage_run(ACC *run, global const REAL *restrict x, size_t lin
     }
 
 kernel void conv_rows(global const REAL *restrict x, global const REAL *restrict w,
-                      BIAS_PARAM global REAL *restrict y, int span, int cg, int mg, int groups,
+                      BIAS_PARAM global REAL *restrict y, int span, int cg, int mg, int groups, int batch,
                       int id, int ih, int iw, int od, int oh, int ow, int pd, int ph, int pw EPILOGUE_PARAMS) {
     const int blocks = (mg + TM - 1) / TM, g = get_global_id(1) / blocks, m0 = (get_global_id(1) - g * blocks) * TM;
     if (g >= groups) return;
-    const size_t size = (size_t)get_global_size(2) * groups * cg * id * ih * iw;
+    const size_t size = (size_t)batch * groups * cg * id * ih * iw;
     const int n = get_global_id(2), taps = KD * KH * KW, channels = groups * mg, spatial = od * oh * ow;
     const int tiles = (ow + TV * PACK - 1) / (TV * PACK);
     const int begin = get_global_id(0) * span, end = min(begin + span, tiles * oh * od);

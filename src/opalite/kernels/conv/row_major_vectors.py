@@ -74,6 +74,7 @@ class ConvRowMajorVectors(Kernel):
         span = find_span(tiles, blocks * x.shape[0], p.device)
         epilogue = packed_epilogue(node, p.device)
         args: Args = {"x": x, "w": node.input(1), "y": y, "span": span, "cg": cg, "mg": mg, "groups": groups}
+        args["batch"] = x.shape[0]
         args |= ({} if bias is None else {"bias": bias}) | {**flat.args(), **epilogue.args}
         reach = (win.kernel[2] - 1) * win.dilations[2]
         defines = win.defines() | {

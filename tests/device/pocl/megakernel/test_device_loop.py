@@ -784,3 +784,21 @@ def test_code_is_held_only_where_it_lies_in_a_library() -> None:
         held.release()
     assert find_host_function(0) is None
     assert find_host_function(np.zeros(8).ctypes.data) is None
+
+
+def test_row_major_convolutions_are_joined(linking: Runtime) -> None:
+    """A function knows the batch, by which it finds the end of the input."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1], group=3),
+        helper.make_node("Transpose", ["a"], ["t"], perm=[0, 2, 3, 1]),
+        helper.make_node("Softmax", ["t"], ["y"]),
+    ]
+    w = noise(3, 1, 3, 3, seed=1)
+    model = make_model(nodes, [port("x", ["N", 3, 9, 7])], [port("y", None)], {"w": w})
+    session = opalite.InferenceSession(model.SerializeToString(), device=linking.info.id, precision="fp32")
+    for batch in (2, 1):
+        feeds = {"x": noise(batch, 3, 9, 7)}
+        want = session.run(None, feeds)[0]
+        (got, *_), executable = run_until_linked(session, feeds)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+        assert executable.current.selector.megakernel is not None
