@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.expr.expression import evaluate
 from opalite.expr.trace_function import trace
+from opalite.ir.device.device_family import PTX_MMA
 from opalite.ir.dtype import DType
 from opalite.kernels.kernel import Kernel, kernels_for
 
 from ....helpers.kernel_test_harness import make_node, run_node
+from ..conv_checks import as_gpu
 
 rng = np.random.default_rng(41)
 TOLERANCES = {"float32": 1e-5, "float16": 1e-2, "float64": 1e-12}
@@ -150,3 +153,29 @@ def test_values_far_from_zero(rt: Runtime, kernel: Kernel) -> None:
     x[0, :, 0, 0] = x[0, :, 16, 20] = 0
     attrs = {"kind": "group", "num_groups": 2, "epsilon": 1e-5}
     check(rt, kernel, attrs, [x, None, None], tolerance=2e-4)
+
+
+@pytest.mark.parametrize("warps", [False, True])
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize(
+    "attrs, shape",
+    [
+        ({"kind": "group", "num_groups": 4}, (2, 20, 31, 67)),
+        ({"kind": "group", "num_groups": 2}, (1, 64, 9, 20)),
+        ({"kind": "instance"}, (1, 6, 41, 50)),
+        ({"kind": "group", "num_groups": 2}, (1, 8, 129, 128)),
+    ],
+)
+def test_work_groups_of_a_gpu(rt: Runtime, attrs: dict[str, Any], shape: Shape, half: bool, warps: bool) -> None:
+    """Work-items of a group share the moments of a part, and those that join the parts, by local memory or by warps."""
+    other = as_gpu(rt) if rt.info.is_cpu else rt
+    if warps and rt.info.family == "pocl":
+        other.info = replace(other.info, quirks=(*other.info.quirks, PTX_MMA))
+    elif warps:
+        pytest.skip("the device folds as it does")
+    kernel = next(k for k in kernels_for("Normalize") if k.name == "InstanceGroupNormPacked")
+    node = make_node("Normalize", {"epsilon": 1e-5, **attrs}, [np.zeros(shape, np.float32), None, None])
+    params = kernel.defaults(kernel.problem(node, other.info))
+    launches = kernel.launch(kernel.problem(node, other.info), params)
+    assert [x.defines["WG"] for x in launches[:2]] >= [64, 1]
+    check(other, kernel, attrs, inputs(shape, (shape[1],)), half=half)
