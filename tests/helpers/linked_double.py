@@ -50,7 +50,7 @@ class Double:
 
     def __init__(self, instance: ShapeInstance, stretches: Any, table: Any, programs: Any) -> None:
         program, prepared = instance.program, instance.launches
-        self.program, self.prepared, self.io = program, prepared, instance.io
+        self.program, self.prepared, self.io, self._instance = program, prepared, instance.io, instance
         self.table = table
         self.launches = {i: [launch] for i, launch in prepared.items()}
         if self.forgets:
@@ -74,6 +74,7 @@ class Double:
     def bind(self, bound: Any) -> bool:
         if not self.bindings or self.bindings[-1] is not bound:
             self.bindings.append(bound)
+        self._instance.arguments.set(self._instance)
         return True
 
     @property

@@ -36,6 +36,7 @@ class PersistentKernelStrategy(Queue):
         super().__init__(instance, kernels.launches)
         self.kernels = kernels
         self.failure = ""
+        self._is_whole = instance.launches.keys() <= kernels.launches.keys()  # no other launch has arguments
 
     def begin(self, values: Values = (), in_flight: int = 0, uploads: InlineUpload | None = None) -> bool:
         """See Queue.begin."""
@@ -44,6 +45,9 @@ class PersistentKernelStrategy(Queue):
             return False
         if kernels.table is not None and not kernels.table.write(values, in_flight, uploads):
             return False
+        if self._is_whole:
+            self._values = values or self._values
+            return True
         return super().begin(values)  # of launches that are not linked
 
     def run(
