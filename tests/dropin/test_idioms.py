@@ -11,13 +11,31 @@ import pytest
 import opalite
 from opalite import status
 
-from . import idioms_binding, idioms_dlpack, idioms_errors, idioms_module, idioms_options, idioms_session, idioms_values
+from . import (
+    idioms_binding,
+    idioms_caches,
+    idioms_dlpack,
+    idioms_errors,
+    idioms_module,
+    idioms_options,
+    idioms_session,
+    idioms_values,
+)
 from .idiom import IDIOMS, Idiom, assert_same, outcome
 
 onnxruntime = pytest.importorskip("onnxruntime")
 onnxruntime.set_default_logger_severity(4)
 
-FILES = (idioms_binding, idioms_dlpack, idioms_errors, idioms_module, idioms_options, idioms_session, idioms_values)
+FILES = (
+    idioms_binding,
+    idioms_caches,
+    idioms_dlpack,
+    idioms_errors,
+    idioms_module,
+    idioms_options,
+    idioms_session,
+    idioms_values,
+)
 
 
 def folders(tmp_path: Path) -> tuple[Path, Path]:
