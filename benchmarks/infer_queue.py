@@ -32,6 +32,7 @@ Feeds = list[dict[str, Any]]
 Way = Callable[[int], None]
 """Computes a number of items."""
 STRETCH_S = 0.25
+WARM_S = 1.0
 
 
 def loop(run: Callable[[dict[str, Any]], Any], feeds: Feeds) -> Way:
@@ -90,6 +91,16 @@ def by_callback(queue: opalite.InferQueue, feeds: Feeds) -> Way:
     return way
 
 
+def warm_up(queue: opalite.InferQueue, way: Way) -> None:
+    """Runs until programs are built and the queue has measured how it computes short requests."""
+    for _ in range(2):
+        way(60)
+        queue.settle()
+    until = time.perf_counter() + WARM_S
+    while time.perf_counter() < until:
+        way(60)
+
+
 def ways_to_run(data: bytes, options: argparse.Namespace, stack: ExitStack) -> tuple[dict[str, Way], Feeds]:
     """Each way, warmed up."""
     settings = {"precision": options.precision}
@@ -108,12 +119,11 @@ def ways_to_run(data: bytes, options: argparse.Namespace, stack: ExitStack) -> t
 
     def opened(name: str, model: Any, **given: Any) -> None:
         queue = stack.enter_context(opalite.InferQueue(model, **given))
-        for _ in range(2):
-            list(queue.map(feeds[0] for _ in range(60)))
-            queue.settle()
+        warm_up(queue, by_map(queue, feeds))
         if options.callbacks:
             other = stack.enter_context(opalite.InferQueue(model, **given))
             ways[f"{name} callback"] = by_callback(other, feeds)
+            warm_up(other, ways[f"{name} callback"])
         ways[name] = by_map(queue, feeds)
 
     for _ in range(2):

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -47,7 +47,7 @@ def torch_ways(
 
     until: of time.monotonic(), by which a way must be ready.
     """
-    torch._inductor.config.compile_threads = 1  # idle workers would disturb the next measurement
+    torch._inductor.config.compile_threads = torch.get_num_threads()
     ways: dict[str, Way] = {}
     refused: dict[str, str] = {}
     formats = {"": torch.contiguous_format}
@@ -71,6 +71,10 @@ def torch_ways(
                 print(f"{name}{suffix} is ready", file=sys.stderr, flush=True)
             except Exception as e:
                 refused[name + suffix] = f"{type(e).__name__}: {e}"[:300]
+    with suppress(ImportError):
+        from torch._inductor.async_compile import shutdown_compile_workers
+
+        shutdown_compile_workers()  # they would disturb the measurements
     return ways, refused
 
 
