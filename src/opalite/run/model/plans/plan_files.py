@@ -60,7 +60,7 @@ GENERIC = "generic"
 PENDING = ".pending"
 """Suffix of a file in place of a plan while runs use generic programs; it holds the number of the process.
 
-A file that another process left says that the model recurs and that its optimized programs are not complete.
+A file of a process that has ended says that the model recurs and that its optimized programs are not complete.
 """
 
 _MAX_SHARE = 2  # the largest plan is one half of the cache folder's limit
@@ -198,10 +198,9 @@ class PlanFiles:
     def mark_pending(self, plan: Path) -> None:
         """Record that runs use generic programs until those of the optimized plan with that path are built."""
         path = plan.with_suffix(PENDING)
-        if not path.exists():
-            with suppress(OSError):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(str(os.getpid()))
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(str(os.getpid()))
 
     def end_pending(self, plan: Path) -> None:
         """Record that the programs of an optimized plan are built: the generic plan is of no more use."""
@@ -212,12 +211,9 @@ class PlanFiles:
 
     @property
     def has_pending(self) -> bool:
-        """Whether another process has run the model by generic programs and left others unbuilt."""
-        own = str(os.getpid())
-        with suppress(OSError):
-            files = [*_ending(self.folder, PENDING), *_ending(self.folder / PARTS, PENDING)]
-            return any(path.read_text() != own for path in files)
-        return False
+        """Whether a process that has ended ran the model by generic programs, and left others unbuilt."""
+        files = [*_ending(self.folder, PENDING), *_ending(self.folder / PARTS, PENDING)]
+        return any(_has_ended(path) for path in files)
 
     def record_failed_attempt(self, feeds: Feeds) -> None:
         """Delete the plan for `feeds`, which was no faster, and record that no process should try again."""
@@ -267,6 +263,19 @@ def _ending(folder: Path, suffix: str) -> list[Path]:
         return [folder / name for name in os.listdir(folder) if name.endswith(suffix)]
     except OSError:
         return []
+
+
+def _has_ended(pending: Path) -> bool:
+    """Whether the process that wrote a file has ended; a running one builds its programs itself."""
+    try:
+        pid = int(pending.read_text())
+        if os.name == "posix":
+            os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except (OSError, ValueError):
+        return False
+    return os.name != "posix" and pid != os.getpid()
 
 
 def _used(path: Path) -> float | None:

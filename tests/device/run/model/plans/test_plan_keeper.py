@@ -26,6 +26,7 @@ from .....helpers.small_models import classifier, make_model, noise, port
 
 X = {"x": noise(1, 3, 16, 16)}
 PATIENCE_S = 120.0
+ENDED = str(2**31 - 1)  # more than any system's largest number of a process
 
 
 class Unbuilt:
@@ -87,7 +88,7 @@ class Processes:
         np.testing.assert_allclose(session.run(None, X)[0], self.want, rtol=1e-4, atol=1e-5)
         session.close()
         for path in self.files(PENDING):
-            path.write_text("0")
+            path.write_text(ENDED)
         return session
 
     def files(self, suffix: str) -> list[Path]:
@@ -119,10 +120,11 @@ def test_the_second_process_builds_first_what_is_missing(processes: Processes, u
     assert (third.stats().plans_made, third.stats().plans_loaded) == (0, 1)
 
 
-def test_a_session_of_the_same_process_waits_for_nothing(processes: Processes, unbuilt: Unbuilt) -> None:
+@pytest.mark.parametrize("pid", [os.getpid(), os.getppid()])
+def test_what_a_running_process_builds_is_not_built_here(processes: Processes, unbuilt: Unbuilt, pid: int) -> None:
     processes.run()
     for path in processes.files(PENDING):
-        path.write_text(str(os.getpid()))
+        path.write_text(str(pid))
     assert processes.run().last_timing.tier == "generic"
     assert not unbuilt.asked
 
