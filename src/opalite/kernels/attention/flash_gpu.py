@@ -10,6 +10,8 @@ from ..kernel import Kernel, Params, register
 from ..launch import Launch, ceil_div
 from .attention_problem import AttentionProblem
 
+KEYS_A_PART = 128  # fewest keys of a group that shares them
+AMPLE = 4  # queries, and keys, of a work-item whose products cover the latency of reads
 REGISTERS = 160  # floats of a work-item: scores, sums and operands
 
 
@@ -57,7 +59,11 @@ class AttentionFlashGpu(Kernel):
         return None
 
     def defaults(self, p: AttentionProblem) -> Params:
-        return min(self.points(p), key=lambda t: _time(p, t))
+        """The least estimated time among parts that pay for their second launch and tiles that keep units busy."""
+        keys, legal = hint_of(p.sizes.keys), list(self.points(p))
+        long = [t for t in legal if t["PARTS"] == 1 or t["PARTS"] * KEYS_A_PART <= keys] or legal
+        ample = [t for t in long if min(t["RM"], t["KN"]) >= AMPLE] or long
+        return min(ample, key=lambda t: _time(p, t))
 
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
         params, walk = self.defaults(p), AttentionWalk.of(p.device)

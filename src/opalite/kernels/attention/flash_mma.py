@@ -96,7 +96,8 @@ class AttentionFlashMma(Kernel):
             return super().defaults(p)
         wanted = GROUPS_A_UNIT * units // groups if 2 * groups < units else 1
         if not is_symbolic_int(s.keys):
-            wanted = min(wanted, keys // (point["KW"] * point["KEYS"]))
+            turns = keys // (point["KW"] * point["KEYS"])
+            wanted = min(wanted, turns if hint_of(rows) <= TILE else turns // 2)  # tokens wait for memory alone
         return point | {"PARTS": max((n for n in self.space["PARTS"] if n <= wanted), default=1)}
 
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
