@@ -22,6 +22,14 @@
 #define SET_FLOAT(value) r[to + v] = (value);
 #define SET_INT(value) r[to + v] = AS_N(PACK, float)(value);
 
+#if defined(__x86_64__) || defined(__aarch64__)
+#define LOAD_BYTES(t, p) (*(global const CAT(VEC_T(t, PACK), _at) *)(p))
+#define STORE_BYTES(v, p) (*(global CAT(VEC_T(uchar, PACK), _at) *)(p) = (v))
+#else
+#define LOAD_BYTES(t, p) VLOAD(PACK, 0, (global const t *)(p))
+#define STORE_BYTES(v, p) VSTORE(PACK, v, 0, p)
+#endif
+
 static inline int element(global const uchar *x, int type, long i) {
     if (type == 0) return ((global const int *)x)[i];
     return type == 1 ? (int)x[i] : (int)((global const char *)x)[i];
@@ -59,9 +67,15 @@ static void compute_expression(int item, int row, PARAMETERS) {
             for (int v = 0; v < vectors; ++v) r[k * VECTORS + v] = same;
             continue;
         }
-        const int direct = types[k] == 0 && apart == 1 ? whole : 0;
+        const int direct = apart == 1 ? whole : 0;
         #pragma nounroll
-        for (int v = 0; v < direct; ++v) r[k * VECTORS + v] = LOADV((global const float *)x, at + v * PACK);
+        for (int v = 0; v < direct; ++v) {
+            FLOATV held;
+            if (types[k] == 0) held = LOADV((global const float *)x, at + v * PACK);
+            else if (types[k] == 1) held = AS_N(PACK, float)(CONVERT_N(PACK, int)(LOAD_BYTES(uchar, x + at + v * PACK)));
+            else held = AS_N(PACK, float)(CONVERT_N(PACK, int)(LOAD_BYTES(char, x + at + v * PACK)));
+            r[k * VECTORS + v] = held;
+        }
         #pragma nounroll
         for (int v = direct; v < vectors; ++v) {
             #pragma nounroll
@@ -83,11 +97,14 @@ static void compute_expression(int item, int row, PARAMETERS) {
         }
     }
     const long out = (long)row * columns + begin;
-    const int direct = ty == 0 ? whole : 0;
     #pragma nounroll
-    for (int v = 0; v < direct; ++v) STOREV((global float *)y, out + v * PACK, r[result * VECTORS + v]);
+    for (int v = 0; v < whole; ++v) {
+        const FLOATV made = r[result * VECTORS + v];
+        if (ty == 0) STOREV((global float *)y, out + v * PACK, made);
+        else STORE_BYTES(CONVERT_N(PACK, uchar)(AS_N(PACK, int)(made) & 255), y + out + v * PACK);
+    }
     #pragma nounroll
-    for (int v = direct; v < vectors; ++v) {
+    for (int v = whole; v < vectors; ++v) {
         VSTORE(PACK, AS_N(PACK, int)(r[result * VECTORS + v]), 0, lanes);
         #pragma nounroll
         for (int i = 0; i < PACK && v * PACK + i < count; ++i) {

@@ -2,11 +2,8 @@
 // parts of a concatenation, padding, zeros between elements, and elements that are repeated.  Where q is no whole number,
 // `fill` is written; where it is not in 0..size, `mode` says what: 0 fill, 1 reflected, 2 the nearest element, 3 from the
 // other end.  In mode 4 each element is repeated `gap` times instead.
-// `bytes` of an element: 1, 2, 4 or 8.  Grid: stretches of SPAN elements along the last axis, and rows of these.
+// `bytes` of an element: 1, 2, 4 or 8.  Grid: stretches of `span` elements along the last axis, and groups of `lines` rows of these.
 #include "include/no_inline.cl"
-#ifndef SPAN
-#define SPAN 64
-#endif
 #define AXIS(a) int e##a, long xs##a, long ys##a, int begin##a, int gap##a, int size##a
 #define OUTER 5 // axes but for the last
 #define AXIS_NAMES(a) e##a, xs##a, ys##a, begin##a, gap##a, size##a
@@ -26,16 +23,13 @@ static inline int source(int c, int gap, int size, int mode) {
 }
 
 #define PARAMETERS \
-    global const uchar *x, global uchar *y, long x0, long y0, int rows, int bytes, int mode, ulong fill, \
+    global const uchar *x, global uchar *y, long x0, long y0, int rows, int bytes, int mode, ulong fill, int span, int lines, \
     AXIS(0), AXIS(1), AXIS(2), AXIS(3), AXIS(4), AXIS(5)
 #define ARGUMENTS \
-    x, y, x0, y0, rows, bytes, mode, fill, AXIS_NAMES(0), AXIS_NAMES(1), AXIS_NAMES(2), AXIS_NAMES(3), AXIS_NAMES(4), \
+    x, y, x0, y0, rows, bytes, mode, fill, span, lines, AXIS_NAMES(0), AXIS_NAMES(1), AXIS_NAMES(2), AXIS_NAMES(3), AXIS_NAMES(4), \
     AXIS_NAMES(5)
 
-static void move_span(int item, int row, PARAMETERS) {
-    COMPILED_ONCE(rows)
-    const int first = item * SPAN;
-    if (first >= e5 || row >= rows) return;
+static inline void move_span(int first, int row, PARAMETERS) {
     const int extent[OUTER] = {e0, e1, e2, e3, e4}, begin[OUTER] = {begin0, begin1, begin2, begin3, begin4};
     const int gap[OUTER] = {gap0, gap1, gap2, gap3, gap4}, size[OUTER] = {size0, size1, size2, size3, size4};
     const long x_step[OUTER] = {xs0, xs1, xs2, xs3, xs4}, y_step[OUTER] = {ys0, ys1, ys2, ys3, ys4};
@@ -50,12 +44,28 @@ static void move_span(int item, int row, PARAMETERS) {
         to += c * y_step[a];
         rest = next;
     }
-    const int last = min(first + SPAN, e5);
+    const int last = min(first + span, e5);
     int c = first;
-    if (inside && bytes == 4 && xs5 == 1 && ys5 == 1 && gap5 == 1 && first >= begin5 && last - begin5 <= size5) {
-        #pragma nounroll
-        for (; c + PACK <= last; c += PACK)
-            STOREV((global float *)y, to + c, LOADV((global const float *)x, from + c - begin5));
+    if (inside && bytes == 4) {
+        global const uint *words = (global const uint *)x + from;
+        global uint *out = (global uint *)y + to;
+        if (mode == 4) {
+            int q = first / gap5, times = first - q * gap5;
+            #pragma nounroll
+            for (; c < last; ++c) {
+                out[c * ys5] = words[q * xs5];
+                if (++times == gap5) {
+                    times = 0;
+                    ++q;
+                }
+            }
+        } else if (gap5 == 1 && first >= begin5 && last - begin5 <= size5) {
+            #pragma nounroll
+            for (; xs5 == 1 && ys5 == 1 && c + PACK <= last; c += PACK)
+                STOREV((global float *)out, c, LOADV((global const float *)words, c - begin5));
+            #pragma nounroll
+            for (; c < last; ++c) out[c * ys5] = words[(c - begin5) * xs5];
+        }
     }
     #pragma nounroll
     for (; c < last; ++c) {
@@ -68,6 +78,13 @@ static void move_span(int item, int row, PARAMETERS) {
     }
 }
 
+static void move_rows(int item, int group, PARAMETERS) {
+    COMPILED_ONCE(rows)
+    if (item * span >= e5) return;
+    #pragma nounroll
+    for (int row = group * lines; row < min((group + 1) * lines, rows); ++row) move_span(item * span, row, ARGUMENTS);
+}
+
 kernel void move(PARAMETERS) {
-    move_span(get_global_id(0), get_global_id(1), ARGUMENTS);
+    move_rows(get_global_id(0), get_global_id(1), ARGUMENTS);
 }

@@ -18,11 +18,13 @@ from ...ops.data_movement import Pad
 from ...ops.resize import Resize
 from ..data_movement.pad import MODES, merged_axes
 from ..data_movement.strided_copy import ConcatCopy, Copy, SliceCopy, StridedCopy, TransposeCopy, row_major
+from ..filter_window import find_span
 from ..kernel import Params, Problem, register
 from ..launch import Args, Launch, Scratch, ceil_div
 from .generic_kernel import Build, GenericKernel, vector_defines
 
 AXES = 6  # of generic_data_movement.cl
+_BLOCK = 64, 4  # least elements along the last axis for a work-item, on CPUs and other devices
 _REPEATS = 4  # a mode of generic_data_movement.cl
 
 
@@ -54,21 +56,21 @@ def move_launch(
     """
     whole = [MoveAxis(1, 0, 0, 1)] * (AXES - len(axes)) + list(axes)
     build = move_build(device)
-    span = build.defines["SPAN"]
     rows = math.prod(a.extent for a in whole[:-1])
+    blocks = ceil_div(whole[-1].extent, _BLOCK[0 if device.is_cpu else 1])
+    span = find_span(blocks, rows, device) * _BLOCK[0 if device.is_cpu else 1]
+    lines = find_span(rows, 1, device)
     args: Args = {"x": x, "y": y, "x0": start[0], "y0": start[1], "rows": rows}
-    args |= {"bytes": x.type.storage.size, "mode": mode, "fill": np.uint64(fill)}
+    args |= {"bytes": x.type.storage.size, "mode": mode, "fill": np.uint64(fill), "span": span, "lines": lines}
     for k, a in enumerate(whole):
         args |= {f"e{k}": a.extent, f"xs{k}": a.x_step, f"ys{k}": a.y_step}
         args |= {f"begin{k}": a.begin, f"gap{k}": a.gap, f"size{k}": a.size}
-    return Launch("move", args, (ceil_div(whole[-1].extent, span), rows), defines=build.defines)
+    return Launch("move", args, (ceil_div(whole[-1].extent, span), ceil_div(rows, lines)), defines=build.defines)
 
 
 def move_build(device: DeviceInfo) -> Build:
     """The program for `device`."""
-    return Build(
-        "generic/generic_data_movement.cl", {"SPAN": 64 if device.is_cpu else 4, "PACK": vector_defines(device)["PACK"]}
-    )
+    return Build("generic/generic_data_movement.cl", {"PACK": vector_defines(device)["PACK"]})
 
 
 class GenericMovement(GenericKernel):

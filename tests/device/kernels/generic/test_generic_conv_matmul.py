@@ -100,3 +100,53 @@ def test_what_is_not_finite_stays_where_it_is(rt: Runtime, value: float) -> None
     bad = ~np.isfinite(got[0])
     assert bad[:, 3:6, 4:7].all()
     assert bad.sum() == 5 * 9
+
+
+@pytest.mark.parametrize("stride", [(2, 2), (1, 3), (5, 2)])
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 2, 0, 3), (-1, 0, 2, -2)])
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("group", [1, 3])
+def test_strides_read_split_rows_and_columns(
+    rt: Runtime, group: int, dilation: int, pads: tuple[int, ...], stride: tuple[int, int]
+) -> None:
+    x, w, b = noise(2, 6, 13, 37), noise(9, 6 // group, 3, 2), noise(9)
+    attrs = {"strides": stride, "pads": pads, "dilations": (dilation, dilation), "group": group}
+    node = make_node("Conv", attrs, [x, w, b], const=(1, 2))
+    want = node.op.reference([x, w, b])[0]
+    np.testing.assert_allclose(run_node(rt, general("Conv"), node, [x, w, b])[0], want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("stride", [(1, 1), (2, 2), (3, 1), (4, 5)])
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 2, 2, 1), (-1, 1, 0, -2)])
+@pytest.mark.parametrize("dilation", [1, 2, 3])
+@pytest.mark.parametrize("group", [1, 3])
+def test_remainders_of_a_transposed_convolution(
+    rt: Runtime, group: int, dilation: int, pads: tuple[int, ...], stride: tuple[int, int]
+) -> None:
+    """Also where a remainder has no tap, whose outputs are the bias, and strides that share factors with dilations."""
+    x, w, b = noise(2, 6, 5, 11), noise(6, 5, 4, 3), noise(5 * group)
+    extra = tuple(s - 1 for s in stride)
+    attrs = {"strides": stride, "pads": pads, "dilations": (dilation, dilation), "group": group}
+    node = make_node("ConvTranspose", {**attrs, "output_padding": extra}, [x, w, b], const=(1, 2))
+    want = node.op.reference([x, w, b])[0]
+    kernel = next(k for k in kernels_for("ConvTranspose") if k.tier == "generic")
+    np.testing.assert_allclose(run_node(rt, kernel, node, [x, w, b])[0], want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (16, 16), (7, 131)])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("kernel_size", [(1, 1), (3, 3), (5, 2)])
+def test_a_depthwise_convolution_adds_a_tensor_and_clamps(
+    rt: Runtime, kernel_size: tuple[int, int], stride: int, size: tuple[int, int]
+) -> None:
+    x, w, b = noise(2, 5, *size), noise(5, 1, *kernel_size), noise(5)
+    attrs = {"strides": (stride, stride), "pads": (2, 1, 2, 1), "dilations": (1, 1), "group": 5}
+    plain = make_node("Conv", attrs, [x, w, b])
+    y = plain.op.reference([x, w, b])[0]
+    r = noise(*y.shape)
+    node = make_node("Conv", {**attrs, "epilogue": trace(residual, F32, F32)}, [x, w, b, r], const=(1, 2))
+    kernel = next(k for k in kernels_for("Conv") if k.name == "DepthwiseGeneric")
+    assert kernel.refuse(kernel.problem(node, rt.info)) is None
+    assert general("Conv").refuse(general("Conv").problem(node, rt.info)) is not None
+    got = run_node(rt, kernel, node, [x, w, b, r])[0]
+    np.testing.assert_allclose(got, np.clip(y + r, -1, 2), rtol=1e-4, atol=1e-5)
