@@ -38,11 +38,12 @@ kernel ROW_GROUP void normalize_moments(global const REAL *x, global ACC *moment
 #define MOMENT(c, p) (((((size_t)n * blocks + (c) / PACK) * parts + (p)) * 2) * PACK + (c) % PACK)
 
 // Parts of unequal size joined as Chan, Golub and LeVeque do (1979).
-// Grid: WG, batch * groups.  table: [batch * blocks, 2, PACK], zero past the last channel.
+// Grid: WG, batch * groups, `total`; the last is computed again where a work-group has more of them.  table: [batch * blocks, 2, PACK], zero past the last channel.
 kernel ROW_GROUP void normalize_combine(global const ACC *moments, SCALE_PARAM BIAS_PARAM global ACC *table, int groups,
-                                        int channels, int blocks, int depth, int parts, int span, int spatial, ACC epsilon) {
+                                        int total, int channels, int blocks, int depth, int parts, int span, int spatial,
+                                        ACC epsilon) {
     LOCAL_PARTS(ACC, part);
-    const int id = get_global_id(1), n = id / groups, group = id - n * groups, begin = group * depth;
+    const int id = min((int)get_global_id(1), total - 1), n = id / groups, group = id - n * groups, begin = group * depth;
     ACC mean = 0;
     for (int i = get_local_id(0); i < depth * parts; i += WG) {
         const int p = i / depth;

@@ -102,12 +102,20 @@ def combine_moments(
     groups = op.num_groups if op.kind == "group" else channels
     depth = channels // groups if channels else 1
     given = {"scale": node.get(1), "bias": node.get(2)}
-    args: Args = {"moments": moments, "table": table, "groups": groups, "depth": depth, "channels": channels}
+    args: Args = {
+        "moments": moments,
+        "table": table,
+        "groups": groups,
+        "total": n * groups,
+        "depth": depth,
+        "channels": channels,
+    }
     args |= {"blocks": ceil_div(channels, pack), "spatial": math.prod(rest), "parts": parts, "span": span}
     args |= {"epsilon": epsilon_arg(node), **{k: v for k, v in given.items() if v is not None}}
     most = 1 if device.is_cpu else min(COMBINING, device.max_work_group_size)
     wg = power_of_two(min(most, int(depth * parts)))
-    defines = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack, "COMBINE": 1, "WG": wg}
+    rows = power_of_two(min(COMBINING, ceil_div(n * groups, device.compute_units))) if device.is_cpu else 1
+    defines = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack, "COMBINE": 1, "WG": wg, "ROWS": rows}
     defines |= {f"HAS_{k.upper()}": v is not None for k, v in given.items()}
     source = "norm/instance_group_norm_packed.cl"
-    return Launch("normalize_combine", args, (wg, n * groups), (wg, 1), defines, row_prelude(device), source=source)
+    return Launch("normalize_combine", args, (wg, n * groups), (wg, rows), defines, row_prelude(device), source=source)
