@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 from opalite.run.model.run_lock import RunLock
 
@@ -163,3 +165,39 @@ def test_waiting_is_told_and_forgotten() -> None:
     lock.concurrent._shared_until = 0.0
     lock.concurrent.evict_idle()
     assert not lock.is_shared
+
+
+class Busy:
+    """An executable on a device with a queue of its own, which has launches or host threads for its runs."""
+
+    tier, is_released, is_random, runs_on_host_thread = "optimized", False, False, False
+
+    def __init__(self) -> None:
+        self.program = object()
+        self.memory = SimpleNamespace(nbytes=1)
+        self.rt = SimpleNamespace(info=SimpleNamespace(on_host=False, global_mem=1 << 34))
+        self.lock = threading.Lock()
+
+    def make_replica(self, program: Any) -> Any:
+        return Busy()
+
+
+def test_a_gpu_has_a_replica_for_runs_that_find_it_in_use() -> None:
+    """A run that finds it free waits for nobody, and takes the executable itself."""
+    lock, executable = RunLock(), Busy()
+
+    def lease(program: Any) -> Any:
+        with lock.concurrent.lease_replica(executable, program) as found:  # type: ignore[arg-type]
+            return found
+
+    assert lease(executable.program) is None
+    assert lease(object()) is not None, "of another size"
+    with lock:
+        found: list[Any] = []
+        start(lambda: found.append(lease(executable.program))).join(LONG_S)
+    assert isinstance(found[0], Busy)
+    executable.memory.nbytes = executable.rt.info.global_mem
+    with lock:
+        start(lambda: found.append(lease(executable.program))).join(LONG_S)
+    assert found[1] is None, "its replica would take too much memory"
+    lock.concurrent._replicas.clear()  # these have no memory to release
