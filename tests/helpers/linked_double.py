@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -22,17 +23,20 @@ from opalite.run.execute.strategies.linked_stretch import BufferRange, Stretch
 
 
 class DoubleLinker:
-    """A StretchLinker that links nothing."""
+    """A StretchLinker of a kernel without steps, whose trial passes."""
 
     refuses = ""
+    text = ""
 
     def __init__(self, instance: ShapeInstance, table: Any) -> None:
-        pass
+        self._rt = instance.rt
 
     def link(self, built: Any) -> list[Stretch]:
-        if self.refuses:
-            raise LinkError(self.refuses)
-        return []
+        fault = self._rt.trials.known_fault(self.text.encode())
+        if self.refuses or fault:
+            raise LinkError(self.refuses or f"a linked kernel is not launched: {fault}")
+        self._rt.trials.record_failure(self.text.encode(), "")
+        return [Stretch([], [], [], self.text, False, "")]
 
 
 class Double:
@@ -105,6 +109,7 @@ class Double:
 
     def record_failure(self, why: str) -> None:
         self.condemned = why
+        self._rt.trials.record_failure(self.Linker.text.encode(), why)
 
     def read_state(self) -> list[Any]:
         found = [np.empty(p.last - p.first, np.uint8) for p in self._lasting]
@@ -142,7 +147,11 @@ def double(monkeypatch: pytest.MonkeyPatch) -> type[Double]:
     monkeypatch.setattr(linked_kernel_choice, "WORTH_RUNS", 2)
     monkeypatch.setattr(linked_kernel_choice, "GAIN", 1e9)
     monkeypatch.setattr(linked_kernel_choice, "LONG_S", 1e9)
-    own = type("OfThisTest", (Double,), {"made": [], "Linker": type("LinkerOfThisTest", (DoubleLinker,), {})})
+    own = type(
+        "OfThisTest",
+        (Double,),
+        {"made": [], "Linker": type("LinkerOfThisTest", (DoubleLinker,), {"text": str(uuid4())})},
+    )
     monkeypatch.setattr(linked_ptx_kernels, "LinkedKernels", own)
     monkeypatch.setattr(link_stretches, "StretchLinker", own.Linker)
     enqueue = persistent_kernel_strategy.PersistentKernelStrategy._enqueue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -57,11 +57,15 @@ class Dispatcher:
         return record.run_record if isinstance(record, Route) else record
 
     def run_cached(
-        self, feeds: Mapping[str, Any], targets: Mapping[str, Target] | None = None
+        self,
+        feeds: Mapping[str, Any],
+        targets: Mapping[str, Target] | None = None,
+        check: Callable[[], None] | None = None,
     ) -> tuple[list[Any], RunTrace] | None:
         """The model's outputs in order and the trace; None if no route is known for the feeds' types.
 
-        targets: outputs by name that should stay on the device.
+        targets: outputs by name that should stay on the device. check: called between segments; it raises if the run
+        was terminated.
         """
         route = self.route
         if not (type(feeds) is dict or isinstance(feeds, Mapping)) or (route is None and not self._known):
@@ -89,10 +93,10 @@ class Dispatcher:
             lock.spill_to_host()
         try:
             started = time.perf_counter()
-            found = route.run(feeds, targets) if route is not None and route.is_current else None
+            found = route.run(feeds, targets, None, None, check) if route is not None and route.is_current else None
             if found is None:
                 route = self._find(feeds)
-                found = None if route is None else route.run(feeds, targets)
+                found = None if route is None else route.run(feeds, targets, None, None, check)
             return None if found is None or route is None else self._count(route, found, started)
         finally:
             lock.release()
@@ -124,7 +128,7 @@ class Dispatcher:
         feeds: arrays and DeviceTensors by input. runs: of a state, in place of the model's.
         """
         if runs is None and request.is_plain and _is_bound(feeds, request):
-            found = self.run_cached(feeds, request.targets)
+            found = self.run_cached(feeds, request.targets, request.check)
             if found is not None:
                 return *found, self.run_record
         model, resets, started = runs or self.model, self._resets, time.perf_counter()

@@ -129,11 +129,12 @@ class Route:
         targets: Mapping[str, Target] | None = None,
         replica: Executable | None = None,
         share: DeviceShare | None = None,
+        check: Callable[[], None] | None = None,
     ) -> tuple[list[Any], RunTrace] | None:
         """The model's outputs in order and the trace; None if the feeds are of other types.
 
         targets: outputs by name that should stay on the device. replica: runs in place of the executable. share: of the
-        device, for a replica.
+        device, for a replica. check: called between segments.
         """
         if len(feeds) != len(self._types):
             return None

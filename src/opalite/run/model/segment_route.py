@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from ..execute.dynamic_shape_runs import DynamicShapeRuns
 from ..execute.executable import Executable
 from ..execute.memory.io_transfer import Target
 from ..execute.run_trace import RunRecord, RunTrace
+from ..execute.strategies.time_slicing import DeviceShare
 from .background.respecialize_policy import Sizes
 from .executable_cache import Compiled, ExecutableCache
 from .route import NO_CONTENTS, Route, types_key
@@ -59,7 +60,12 @@ class SegmentRoute(Route):
         return list(self._ran)
 
     def run(
-        self, feeds: Mapping[str, Any], targets: Mapping[str, Target] | None = None, *_: Any
+        self,
+        feeds: Mapping[str, Any],
+        targets: Mapping[str, Target] | None = None,
+        replica: Executable | None = None,
+        share: DeviceShare | None = None,
+        check: Callable[[], None] | None = None,
     ) -> tuple[list[Any], RunTrace] | None:
         """The model's outputs in order and the trace; None if the run needs the model.
 
@@ -73,16 +79,20 @@ class SegmentRoute(Route):
                 return None
         trace = RunTrace()
         try:
-            return self._run(feeds, trace)
+            return self._run(feeds, trace, check)
         except _UnknownSegmentError:
             return None
 
-    def _run(self, feeds: Mapping[str, Any], trace: RunTrace) -> tuple[list[Any], RunTrace] | None:
+    def _run(
+        self, feeds: Mapping[str, Any], trace: RunTrace, check: Callable[[], None] | None
+    ) -> tuple[list[Any], RunTrace] | None:
         clock = time.perf_counter
         executables, ran, mark = self._executables, [], clock()
         run = ImportRun(self._importer, feeds, _refuse_body, _refuse_import)
         uploaded: dict[int, tuple[Any, Any]] = {}
         while (segment := run.segment) is not None:
+            if check is not None:
+                check()
             sizes = run.sizes
             compiled = executables.nearest(segment, sizes)
             if compiled is None or not has_route(compiled):

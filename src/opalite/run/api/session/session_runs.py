@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from ....cl.device.fork_guard import check_fork
@@ -42,13 +43,14 @@ class SessionRuns(Recovery):
         """
         picked = self._all_outputs if output_names is None else self._pick_outputs(output_names)
         options = None if run_options is None else check_run_options(run_options)
+        check = None if options is None else partial(check_not_terminated, options)
         if options is not None:
             check_not_terminated(options)
         found, rt, caches = None, self._rt, self._array_caches
         try:
             if caches is not None:
                 found = caches.run(input_feed, picked, self._request(options))
-            found = found or self._dispatcher.run_cached(input_feed)
+            found = found or self._dispatcher.run_cached(input_feed, None, check)
         except DeviceError as e:
             if not self._is_lost_by(e, rt):
                 raise
