@@ -120,7 +120,7 @@ def test_the_second_process_builds_first_what_is_missing(processes: Processes, u
     assert (third.stats().plans_made, third.stats().plans_loaded) == (0, 1)
 
 
-@pytest.mark.parametrize("pid", [os.getpid(), os.getppid()])
+@pytest.mark.parametrize("pid", [os.getpid(), os.getppid()], ids=["own", "parent"])
 def test_what_a_running_process_builds_is_not_built_here(processes: Processes, unbuilt: Unbuilt, pid: int) -> None:
     processes.run()
     for path in processes.files(PENDING):
