@@ -12,6 +12,36 @@ from opalite.passes.rewrite_driver import Context, run_rule
 
 from ....helpers.graph_text import parse_graph
 from ....helpers.graphs import check_same, run_graph
+from ..texts import Case, check
+
+
+def scaled(count: int, is_lifted: bool) -> str:
+    """The text of `count` multiples of x, by literals or by operands."""
+    outputs = ", ".join(f"%y{i}" for i in range(count))
+    lines = [
+        f'const %k{i}: f32[] = [{i}.5]\n%y{i} = Elementwise(%x, %k{i}) {{expr="mul($0, $1)", shape=[3]}}'
+        if is_lifted
+        else f'%y{i} = Elementwise(%x) {{expr="mul($0, {i}.5:f32)"}}'
+        for i in range(count)
+    ]
+    return "graph g(%x: f32[3]) {\n" + "\n".join(lines) + f"\nreturn {outputs}\n}}\n"
+
+
+CASES = (
+    Case(
+        "lift_scalars",
+        "many literals become operands",
+        lift_scalars(),
+        scaled(MANY + 1, False),
+        scaled(MANY + 1, True),
+    ),
+    Case("lift_scalars", "few literals stay", lift_scalars(), scaled(MANY, False)),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_pass(case: Case) -> None:
+    check(case)
 
 
 def affine(count: int, expr: str = "mul($0, {a}.5:f32); add(%0, 3.25:f32); pow(%1, {b}.0:f32)") -> Graph:
