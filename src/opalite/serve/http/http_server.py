@@ -34,8 +34,8 @@ class HttpSettings(ListenSettings):
     """The settings of the HTTP front. allowed_hosts: names by which browsers may ask, besides addresses."""
 
     port: int = 8000
-    allowed_hosts: tuple[str, ...] = ()
     limits: HttpLimits = field(default_factory=HttpLimits)
+    allowed_hosts: tuple[str, ...] = ()
 
 
 class HttpFront(ListeningFront):

@@ -80,7 +80,7 @@ def test_a_text_as_a_tensor(served: Served) -> None:
         given = triton.InferInput("text_input", [1], "BYTES").set_data_from_numpy(prompt)
         found = client.infer("writer", [given], parameters=OPTIONS)
         assert found.as_numpy("text_output").tolist() == [served.text.encode()]
-        assert found.get_response()["parameters"] == {"reason": "length", "tokens": 12}
+        assert found.get_response()["parameters"] == {"reason": "length", "tokens": 12, "prompt_tokens": 8}
 
 
 def test_a_text_in_one_answer_and_by_events(served: Served) -> None:
