@@ -34,6 +34,8 @@ from opalite.kernels.kernel_sources import option_text, program_text
 from opalite.ops.strided_view import Movement
 from opalite.run.execute.single_node_executable import SingleNodeExecutable
 
+from .gpu_kernels import least_seconds
+
 Params = dict[str, Any]
 
 
@@ -223,23 +225,13 @@ def measure(rt: Runtime, one: SingleNodeExecutable, kernel: Kernel, params: Para
     """(least seconds of a run in five series of about two milliseconds, least seconds in kernels, the answer)."""
     prepared = one.prepare(kernel, params)
     got = prepared.run()[0]
-    recording = rt.record(prepared.launches)
-
-    def run(times: int) -> float:
-        started = time.perf_counter()
-        for _ in range(times):
-            recording.run()
-        rt.finish()
-        return (time.perf_counter() - started) / times
 
     def in_kernels() -> float:
         events = [launch.enqueue(rt.profiling_queue) for launch in prepared.launches]
         rt.profiling_queue.finish()
         return sum(read_times(event, rt.info.name).seconds for event in events)
 
-    run(3)
-    times = max(3, int(2e-3 / run(3)))
-    return min(run(times) for _ in range(5)), min(in_kernels() for _ in range(8)), got
+    return least_seconds(rt, prepared.launches), min(in_kernels() for _ in range(8)), got
 
 
 def build(rt: Runtime, cases: list[Case], tiles: int, share: str) -> None:

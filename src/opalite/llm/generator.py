@@ -14,12 +14,11 @@ import numpy as np
 from ..errors import InputError, OptionError
 from ..run.api.options.session_options import ARGMAX, LAST_POSITION, check_session_options
 from ..run.api.session.inference_session import InferenceSession
-from ..run.api.values.ort_value import OrtValue
 from ..run.report.measure_peaks import measure_bandwidth
 from .decoder import Decoder
 from .decoder_inputs import logits_names
 from .encoder import Encoder
-from .logits_head import LogitsHead
+from .logits_head import LogitsHead, last_row
 from .model_folder import ModelFolder, local_path, open_folder
 from .sampling import Sampling
 from .token_stream import GenerationMetrics, Limits, Stream
@@ -254,8 +253,7 @@ class Generator:
             forced = [*([None, task] if languages else []), setting("no_timestamps_token_id")]
         if languages and None in forced[:1]:
             self._decoder.rewind([begin], encoded)
-            logits = self._decoder.read([begin])
-            row = np.asarray(logits.numpy() if isinstance(logits, OrtValue) else logits)[0, -1]
+            row = last_row(self._decoder.read([begin]))
             forced[0] = max(languages.values(), key=lambda n: float(row[n]))
         return [n for n in forced if n is not None]
 

@@ -81,6 +81,12 @@ class LogitsHead:
             session.close()
 
 
+def last_row(logits: Any) -> Array:
+    """Return the logits [vocabulary] of the last position of an array or of a device value."""
+    found: Array = np.asarray(logits.numpy() if isinstance(logits, OrtValue) else logits)[0, -1]
+    return found
+
+
 def vocabulary_of(logits: Any) -> int:
     """Return the last size of an array or of a device value, without a transfer."""
     return int(logits.shape()[-1] if isinstance(logits, OrtValue) else logits.shape[-1])

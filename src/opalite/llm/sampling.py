@@ -60,7 +60,6 @@ class Sampling:
                 raise OptionError(f"{name} is a number from {low} to {high}, got {getattr(self, name)!r}")
         if self.repetition_penalty <= 0:
             raise OptionError(f"repetition_penalty is above 0 (1 changes nothing), got {self.repetition_penalty!r}")
-
         for token, bias in self.logit_bias.items():
             if not -100 <= bias <= 100:
                 raise OptionError(f"logit_bias is a number from -100 to 100, got {bias!r} for token {token}")

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import OptionError
-from ..run.api.values.ort_value import OrtValue
 from .decoder import Decoder
-from .logits_head import LogitsHead
+from .logits_head import LogitsHead, last_row
 from .sampling import Candidates, Sampling, TokenLogprobs, adjusted_candidates, logprobs_of, select_token
 from .tokenizer import Detokenizer, Tokenizer
 
@@ -148,7 +147,7 @@ class Stream:
 
         draw = 0.0 if sampling.is_greedy else float(self._random.random())
         if sampling.needs_row:
-            row = np.asarray(logits.numpy() if isinstance(logits, OrtValue) else logits)[0, -1].astype(np.float32)
+            row = last_row(logits).astype(np.float32)
             changed = adjusted_candidates(row.copy(), sampling, self.tokens, seen, banned)
             token = select_token(changed, sampling, draw, lambda: changed)
             if sampling.logprobs is not None:

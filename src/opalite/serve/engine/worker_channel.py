@@ -80,11 +80,15 @@ class WorkerChannel:
             if self._ahead:
                 return self._ahead.popleft()
             while (found := self._frames.next()) is None:
-                data, fds = _receive(self._sock)
-                if not data:
-                    raise EOFError
-                self._frames.feed(data, fds)
+                self._read()
             return found
+
+    def _read(self) -> None:
+        """Wait for bytes. EOFError when the server has closed the socket."""
+        data, fds = _receive(self._sock)
+        if not data:
+            raise EOFError
+        self._frames.feed(data, fds)
 
     def cancelled(self) -> list[int]:
         """Numbers of the runs that arrived messages cancel. Does not wait; [] while another thread is in `receive`."""
@@ -97,14 +101,13 @@ class WorkerChannel:
                 if found is None:
                     if not select.select([self._sock], [], [], 0)[0]:
                         return numbers
-                    data, fds = _receive(self._sock)
-                    if not data:
-                        return numbers
-                    self._frames.feed(data, fds)
+                    self._read()
                 elif found[0]["op"] == "cancel":
                     numbers.append(found[0]["id"])
                 else:
                     self._ahead.append(found)
+        except EOFError:  # the thread that waits for the end sees it, too
+            return numbers
         finally:
             self._receiving.release()
 

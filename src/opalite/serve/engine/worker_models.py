@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from ...run.api.options.run_options import RunOptions
 from ...run.api.session.inference_session import InferenceSession
 from ..wire.datatypes import datatype_of_onnx, dtype_of
 from ..wire.infer_messages import Array
-from ..wire.serve_errors import Invalid
+from ..wire.serve_errors import Invalid, nearest_hint
 from .concurrency_probe import best_concurrency
 
 if TYPE_CHECKING:
@@ -282,8 +281,7 @@ class TextModel:
         """The options of Generator.stream. Invalid for a value of another type, and for unknown names."""
         unknown = next((n for n in parameters if n not in _OPTIONS and n not in _OF_REQUESTS), None)
         if unknown is not None:
-            near = get_close_matches(unknown, _OPTIONS, 1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
+            hint = nearest_hint(unknown, _OPTIONS)
             raise Invalid(f"there is no parameter '{unknown[:64]}'; known are {', '.join(_OPTIONS)}{hint}")
         found = {}
         for name, kind in _OPTIONS.items():

@@ -23,6 +23,8 @@ The statuses are Triton's: https://github.com/kserve/open-inference-protocol has
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import ClassVar
 
 from ...errors import InputError, OpaliteError
@@ -142,6 +144,12 @@ class EncodingUnknown(Invalid):
     """The body's encoding is neither gzip nor deflate."""
 
     status = 415
+
+
+def nearest_hint(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the nearest known one, '' if none is near."""
+    near = get_close_matches(name, known, 1)
+    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def as_serve_error(error: Exception, call: str) -> ServeError:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
-from ...wire.serve_errors import Invalid, Unsupported
+from ...wire.serve_errors import Invalid, Unsupported, nearest_hint
 
 _MOST_CHOICES = 16
 _MOST_STOPS = 16
@@ -110,8 +109,7 @@ def _read(body: Mapping[str, Any], known: Mapping[str, Check | None]) -> dict[st
     found = {}
     for name, value in body.items():
         if name not in known:
-            near = get_close_matches(name, known, 1)
-            raise Invalid(f"there is no field '{name[:64]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
+            raise Invalid(f"there is no field '{name[:64]}'{nearest_hint(name, known)}")
         check = known[name]
         if value is not None and check is not None:
             found[name] = check(name, value)
