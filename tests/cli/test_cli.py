@@ -121,7 +121,7 @@ def test_every_command_says_what_is_wrong_with_a_model(name: str) -> None:
     assert opalite(name, "none.onnx", code=1) == "opalite: there is no file 'none.onnx'\n"
     Path("text.onnx").write_text("not a model")
     assert "'text.onnx' is not a complete ONNX model (11 bytes)" in opalite(name, "text.onnx", code=1)
-    assert "is a folder: give the .onnx file in it" in opalite(name, ".", code=1)
+    assert "is a folder: give the model file in it" in opalite(name, ".", code=1)
 
 
 def test_an_unexpected_failure_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,7 +395,7 @@ def test_compile_does_not_write_over_the_model() -> None:
 
 
 def test_compile_says_what_is_wrong_with_paths_without_names() -> None:
-    assert "is a folder: give the .onnx file in it" in opalite("compile", "/", code=1)
+    assert "is a folder: give the model file in it" in opalite("compile", "/", code=1)
     Path("circle").symlink_to("circle")
     assert "symbolic links" in opalite("compile", "circle/add.onnx", code=1)
 

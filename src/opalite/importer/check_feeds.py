@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import BindingError, InputError
 from ..ir.dtype import DType
 from ..ir.feeds import check_names, check_tensor
-from .onnx_file import Model
+from .model import Model
 from .proto.decode import ValueInfo
 
 

@@ -186,9 +186,7 @@ class TensorReader:
         if isinstance(raw, FilePart):
             part = raw
             if part.nbytes >= LARGE and dtype.name not in _PACKED and part.nbytes == math.prod(shape) * dtype.size:
-                load = lambda: part.read().view(dtype.np).reshape(shape)  # noqa: E731
-                mapped = lambda: part.mapped(dtype.np, shape)  # noqa: E731
-                return LazyArray(dtype.np, shape, load, load_bytes=part.read_bytes, mapped=mapped)
+                return part.held(dtype.np, shape)
             raw = part.read().data
         if dtype.name in _PACKED:
             return _with_raw(proto, bytes(raw))

@@ -17,6 +17,9 @@ from .decode import decode_type, elem_code, elem_dtype, onnx_name
 from .encode import make_proto
 from .graphdef import Attr, AttrRef, NodeDef
 
+TFLITE = "tflite"
+"""Domain of TensorFlow Lite's operators, built in and custom."""
+
 SMALL = 4096
 """Largest constant, in elements, passed to shape inference, which reads sizes and axes from constants."""
 
@@ -40,6 +43,12 @@ def unknown_op(node: NodeDef) -> UnsupportedOpError:
     where = node.label + (f" of domain '{node.domain}'" if node.domain else "")
     if (reason := unsupported_reason(node.op_type, node.domain)) is not None:
         return UnsupportedOpError(f"{where} is not supported: {reason}")
+    if node.domain == TFLITE:
+        return UnsupportedOpError(
+            f"{where}, version {node.version}: no importer function knows this operator of TensorFlow Lite"
+            + ("; it needs TensorFlow's own kernels (Select TF ops)" if node.op_type.startswith("Flex") else "")
+            + ". docs/tflite.md lists those that are known: convert the model without it"
+        )
     if node.domain not in domains:
         return UnsupportedOpError(
             f"{where}: nothing here knows the domain '{node.domain}'. Export the model without custom operators, or "

@@ -25,6 +25,7 @@ from ...ir.symbols import int_or_symbolic
 from ...ops.operator import normalize_axis
 from ..host.onnx_reference import add_host, emit_host
 from ..proto.graphdef import NodeDef, plain_domain
+from ..proto.op_schemas import TFLITE
 from .emitter import Emitter
 from .graph_builder import CacheUpdate, GraphBuilder
 
@@ -215,7 +216,8 @@ class NodeContext(Emitter):
 Handler = Callable[[NodeContext], Value | Trimmed | Sequence[Value | Trimmed | None]]
 _H = TypeVar("_H", bound=Handler)
 
-_DOMAINS = ("onnx", "ml", "microsoft")  # folders of importer functions
+_FOLDERS = ("onnx", "ml", "microsoft")  # of importer functions
+_FORMATS = {TFLITE: "tflite"}  # folders by domain, for the operators of other formats
 _HANDLERS: dict[tuple[str, str], dict[int, Handler]] = {}
 watch(lambda: [handler for versions in _HANDLERS.values() for handler in versions.values()])
 
@@ -236,7 +238,7 @@ def onnx_op(*names: str, since: int = 1, domain: str = "") -> Callable[[_H], _H]
 
 def find_handler(op_type: str, domain: str, version: int) -> Handler | None:
     """Find the newest importer function with `since` <= `version`; None if the operator has none."""
-    load_handlers()
+    load_handlers(_FORMATS.get(domain, ""))
     versions = _HANDLERS.get((domain, op_type), {})
     since = max((s for s in versions if s <= version), default=None)
     return None if since is None else versions[since]
@@ -249,8 +251,8 @@ def handled_ops() -> dict[tuple[str, str], list[int]]:
 
 
 @cache
-def load_handlers() -> None:
-    """Import every operator module, so that its functions register themselves."""
-    for domain in _DOMAINS:
-        for module in sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parents[1] / domain)])):
-            importlib.import_module(f"..{domain}.{module}", __package__)
+def load_handlers(folder: str = "") -> None:
+    """Import every operator module of a format's folder, or of ONNX's, so that its functions register themselves."""
+    for name in [folder] if folder else _FOLDERS:
+        for module in sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parents[1] / name)])):
+            importlib.import_module(f"..{name}.{module}", __package__)

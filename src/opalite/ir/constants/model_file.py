@@ -155,6 +155,12 @@ class FilePart:
         name, source = self.file.name_of(self.offset, self.nbytes), (os.path.realpath(self.file.path), self.offset)
         return mapped_part(dtype, shape, name, lambda: self.file.map(self.offset, self.nbytes), source)
 
+    def held(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> LazyArray:
+        """The bytes as an array of that dtype and shape, read when used."""
+        load = lambda: self.read().view(dtype).reshape(shape)  # noqa: E731
+        mapped = lambda: self.mapped(dtype, shape)  # noqa: E731
+        return LazyArray(dtype, shape, load, load_bytes=self.read_bytes, mapped=mapped)
+
     def read_bytes(self, first: int, count: int) -> Array:
         """`count` bytes from byte `first` of this part, as `read`."""
         return self.file.read(self.offset + first, count)

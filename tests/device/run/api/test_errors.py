@@ -186,9 +186,9 @@ def test_files_that_are_no_model(tmp_path: Path) -> None:
     (tmp_path / "empty.onnx").touch()
     for source, said in (
         (tmp_path / "text.onnx", r"text.onnx' is not a complete ONNX model \(11 bytes\)"),
-        (tmp_path / "empty.onnx", "empty.onnx' is empty: an ONNX model was expected"),
+        (tmp_path / "empty.onnx", "empty.onnx' is empty: a model was expected"),
         (tmp_path / "nope.onnx", "there is no file '.*nope.onnx'"),
-        (tmp_path, "is a folder: give the .onnx file in it"),
+        (tmp_path, "is a folder: give the model file in it"),
         (b"", "is empty"),
     ):
         with pytest.raises(ModelFormatError, match=said):

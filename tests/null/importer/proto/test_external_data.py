@@ -70,5 +70,5 @@ def test_what_is_no_regular_file_holds_no_data_and_no_model(tmp_path: Path) -> N
         load_model(external(tmp_path, length="256"))
     with pytest.raises(OSError, match="not a regular file"):
         ModelFile(tmp_path / "pipe")  # nobody writes, and nobody waits
-    with pytest.raises(ModelFormatError, match=r"'/dev/zero' is a device: give the \.onnx file itself"):
+    with pytest.raises(ModelFormatError, match=r"'/dev/zero' is a device: give the model file itself"):
         load_model("/dev/zero")

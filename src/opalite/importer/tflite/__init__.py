@@ -1,0 +1,1 @@
+"""Importer functions of TensorFlow Lite's operators, one for each; `read/` reads the files."""

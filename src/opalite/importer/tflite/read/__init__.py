@@ -1,0 +1,1 @@
+"""Reading of .tflite files to the graphs that the walk imports."""

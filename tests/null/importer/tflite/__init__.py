@@ -1,0 +1,1 @@
+"""Importers of TensorFlow Lite's operators, compared with LiteRT."""
