@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from opalite.serve.engine.inference_server import Server
+from opalite.serve.engine.system_shared_memory import SystemSharedMemory
+from opalite.serve.engine.telemetry_settings import TelemetrySettings
 from opalite.serve.wire.infer_messages import (
     BatchStatistics,
     Duration,
@@ -41,6 +44,7 @@ MODELS: dict[str, tuple[Ends, Ends, Callable[[Arrays], Arrays]]] = {
         _sums,
     ),
     "shout": ([("text", "BYTES", (-1, -1))], [("text", "BYTES", (-1, -1))], _shout),
+    "echo": ([("text", "BYTES", (-1,))], [("same", "BYTES", (-1,))], lambda x: {"same": x["text"]}),
     "half": ([("x", "FP16", (-1,))], [("y", "FP16", (-1,))], lambda x: {"y": x["x"] * np.float16(2)}),
     "counts": ([("x", "INT64", (-1,))], [("y", "INT64", (-1,))], lambda x: {"y": x["x"] + 1}),
     "flags": ([("x", "BOOL", (-1,))], [("y", "BOOL", (-1,))], lambda x: {"y": ~x["x"]}),
@@ -60,6 +64,7 @@ class Double(Server):
 
     def __init__(self, slow_s: float = 0.0) -> None:
         self.slow_s = slow_s
+        self.telemetry, self.shared_memory = TelemetrySettings(can_trace=True), SystemSharedMemory()
         self.running = False
         self.unloaded: set[str] = set()
         self.refusing: set[str] = set()
@@ -160,7 +165,7 @@ class Double(Server):
 
     async def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
         if request.model != "writer":
-            yield await self.infer(request)
+            yield replace(await self.infer(request), parameters={"triton_final_response": True})
             return
         async for piece in self._write(request):
             yield self._written(request, piece)

@@ -21,6 +21,8 @@ from tritonclient.utils import InferenceServerException
 
 from onnx import TensorProto, helper
 
+from .triton_both_calls import WIDE
+
 Client = triton.InferenceServerClient
 A = np.arange(8, dtype=np.float32).reshape(2, 4)
 B = A[::-1].copy() * 0.5
@@ -39,6 +41,12 @@ def make_models(folder: Path) -> Path:
         "half": ([info("x", half, ["N"])], [info("y", half, ["N"])], [node("Add", ["x", "x"], ["y"])]),
         "counts": ([info("x", whole, ["N"])], [info("y", whole, ["N"])], [node("Add", ["x", "one"], ["y"])]),
         "flags": ([info("x", truth, ["N"])], [info("y", truth, ["N"])], [node("Not", ["x"], ["y"])]),
+        "echo": (
+            [info("text", TensorProto.STRING, ["N"])],
+            [info("same", TensorProto.STRING, ["N"])],
+            [node("Identity", ["text"], ["same"])],
+        ),
+        "types": _types(),
     }
     for name, (inputs, outputs, nodes) in models.items():
         constants = [helper.make_tensor("one", whole, [1], [1])] if name == "counts" else []
@@ -48,6 +56,18 @@ def make_models(folder: Path) -> Path:
         place.parent.mkdir(parents=True)
         place.write_bytes(model.SerializeToString())
     return folder
+
+
+def _types() -> tuple[list[Any], list[Any], list[Any]]:
+    """Identity of every datatype, and inputs without a batch."""
+    info, node, single = helper.make_tensor_value_info, helper.make_node, TensorProto.FLOAT
+    onnx_types = {name: helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for name, dtype in WIDE.items()}
+    inputs = [info(f"x_{name}", kind, ["rows", "columns"]) for name, kind in onnx_types.items()]
+    outputs = [info(f"y_{name}", kind, ["rows", "columns"]) for name, kind in onnx_types.items()]
+    nodes = [node("Identity", [f"x_{name}"], [f"y_{name}"]) for name in onnx_types]
+    nodes += [node("Add", ["scalar", "scalar"], ["double"]), node("Mul", ["fixed", "fixed"], ["square"])]
+    inputs += [info("scalar", single, []), info("fixed", single, [4])]
+    return inputs, [*outputs, info("double", single, []), info("square", single, [4])], nodes
 
 
 def given(name: str, array: np.ndarray, datatype: str = "", binary: bool = True) -> triton.InferInput:
@@ -263,13 +283,8 @@ def load_with_a_configuration(c: Client) -> None:
     fails(lambda: c.load_model("nothing"), "404")
 
 
-def files_and_memory_are_refused(c: Client) -> None:
+def files_are_refused(c: Client) -> None:
     fails(lambda: c.load_model("sums", config="{}", files={"file:1/model.onnx": b"x"}), "501", "repository")
-    fails(lambda: c.register_system_shared_memory("region", "/etc/passwd", 64), "501", "shared memory")
-    fails(lambda: c.get_log_settings(), "501")
-    shared = triton.InferInput("a", [2, 4], "FP32")
-    shared.set_shared_memory("region", 32)
-    fails(lambda: c.infer("sums", [shared, given("b", B)]), "501", "shared memory")
 
 
 def texts(c: Client) -> None:
@@ -309,6 +324,6 @@ CALLS: Sequence[Callable[[Client], None]] = (
     answer_compressed, infer_classes, infer_half, infer_whole_numbers, infer_truths, infer_async,
     infer_by_asyncio, statistics_of_a_model, statistics_of_all, wrong_model, wrong_input, missing_input,
     wrong_output, wrong_type, wrong_shape, unload_and_load, load_with_a_configuration,
-    files_and_memory_are_refused,
+    files_are_refused,
 )  # fmt: skip
 OF_TEXTS: Sequence[Callable[[Client], None]] = (texts, generate, generate_by_events)

@@ -61,17 +61,19 @@ def command(
 
     from ..serve.engine.inference_server import Server
     from ..serve.engine.server_observer import ServerObserver, ServerObservers
+    from ..serve.engine.telemetry_settings import TelemetrySettings
     from ..serve.http.http_server import HttpFront
     from ..serve.run_servers import Front, run
     from ..serve.telemetry.access_log import LOGGER, EventLog, set_up_logs
-    from ..serve.telemetry.opentelemetry_spans import request_spans
+    from ..serve.telemetry.opentelemetry_spans import RequestSpans, can_trace
 
     http = http_settings(given)
     over_grpc = grpc_settings(grpc_port, grpc_host, http)
     settings = server_settings(models, repository, given)
-    observers: list[ServerObserver] = [EventLog(log_requests)]
-    if (spans := request_spans()) is not None:
-        observers.append(spans)
+    telemetry = TelemetrySettings(log_requests, log_format, can_trace())
+    observers: list[ServerObserver] = [EventLog(telemetry)]
+    if telemetry.trace:
+        observers.append(RequestSpans(telemetry=telemetry))
     more: list[Route] = []
     fronts: list[Front] = []
     if metrics:
@@ -89,6 +91,6 @@ def command(
         from ..serve.grpc.grpc_server import GrpcFront
 
         fronts.append(GrpcFront(over_grpc))
-    set_up_logs(log_format)
+    set_up_logs(log_format, telemetry=telemetry)
     say: Callable[[str], None] = logging.getLogger(LOGGER).info if log_format == "json" else click.echo
-    run(lambda: Server(settings, ServerObservers(observers)), fronts, grace, say)
+    run(lambda: Server(settings, ServerObservers(observers), telemetry), fronts, grace, say)

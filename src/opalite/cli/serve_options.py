@@ -60,6 +60,11 @@ engine_options = join(
         help="Seconds that a run may take, or the next part of a text; 0: no limit.  [default: 120]",
     ),
     click.option(
+        "--shared-memory/--no-shared-memory",
+        default=None,
+        help="Whether clients of this machine may register system shared memory.  [default: they may]",
+    ),
+    click.option(
         "--strict-readiness",
         is_flag=True,
         help="The server is ready only while all models are; else once it has loaded those that load.",

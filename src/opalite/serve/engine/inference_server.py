@@ -18,6 +18,8 @@ from .model_repository import Repository
 from .model_versions import Model
 from .served_version import ServedVersion
 from .server_observer import ServerObserver, ServerObservers
+from .system_shared_memory import SystemSharedMemory
+from .telemetry_settings import TelemetrySettings
 from .worker_pool import Device, find_devices
 from .worker_process import WorkerProcess
 
@@ -25,11 +27,14 @@ EXTENSIONS = (
     "binary_tensor_data",
     "classification",
     "generate",
+    "logging",
     "model_configuration",
     "model_repository",
     "parameters",
     "schedule_policy",
     "statistics",
+    "system_shared_memory",
+    "trace",
 )
 _CONCURRENT_LOADS = 2
 
@@ -39,9 +44,16 @@ _log = logging.getLogger("opalite.serve")
 class Server:
     """Serves the models of a repository. All calls are made on one event loop."""
 
-    def __init__(self, settings: ServerSettings, observer: ServerObserver | None = None) -> None:
-        """InputError for missing models."""
+    def __init__(
+        self,
+        settings: ServerSettings,
+        observer: ServerObserver | None = None,
+        telemetry: TelemetrySettings | None = None,
+    ) -> None:
+        """telemetry: read by the observer. InputError for missing models."""
         self.settings = settings
+        self.telemetry = telemetry or TelemetrySettings()
+        self.shared_memory = SystemSharedMemory(settings.shared_memory)
         self.observers = ServerObservers([] if observer is None else [observer])
         self._repository = Repository(settings)
         self._models: dict[str, Model] = {}

@@ -21,7 +21,7 @@ from typing import Any
 
 from ...errors import InputError, ShapeError
 from ...run.api.process.shared_memory import Block, align
-from ..wire.datatypes import array_from_raw, dtype_of, raw_from_array
+from ..wire.datatypes import array_from_raw, as_text, dtype_of, raw_from_array
 from ..wire.infer_messages import Array
 from ..wire.serve_errors import Internal, Invalid, ServeError, TooLarge
 from .worker_channel import Message, WorkerChannel
@@ -150,7 +150,9 @@ class Worker:
         block = self._inputs[slot]
         if datatype == "BYTES":
             texts = array_from_raw(datatype, shape, block.bytes[offset : offset + nbytes].data, "an input")
-            return _decoded(texts)
+            for i, text in enumerate(texts.flat):
+                texts.flat[i] = as_text(text)
+            return texts
         return block.view(offset, dtype_of(datatype), shape)
 
     def _write(self, slot: int, outputs: list[tuple[str, str, Array]]) -> tuple[list[Any], Block | None]:
@@ -182,18 +184,11 @@ def failure_message(e: Exception) -> Message:
         kind = type(e)
     elif isinstance(e, InputError | ShapeError):
         kind = Invalid
+    elif isinstance(e, UnicodeError):
+        return {"kind": Invalid.__name__, "message": f"an operator of the model needs texts in UTF-8: {e}"}
     else:
         kind = Internal
     return {"kind": kind.__name__, "message": str(e) or type(e).__name__}
-
-
-def _decoded(texts: Array) -> Array:
-    for i, text in enumerate(texts.flat):
-        try:
-            texts.flat[i] = text.decode()
-        except UnicodeDecodeError as e:
-            raise Invalid(f"element {i} of a BYTES input is not UTF-8: {e}") from None
-    return texts
 
 
 def main(arguments: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any, NoReturn
+from urllib.parse import unquote
 
 import grpc
 
@@ -20,6 +21,12 @@ def check_key(context: Any, key: Key | None) -> None:
     if key is not None:
         given = context.invocation_metadata() or ()
         key.check({name.encode(): v if isinstance(v, bytes) else v.encode() for name, v in given})
+
+
+def client_host(context: Any) -> str:
+    """The address of the client, '' if it has none, as by a socket of a file."""
+    kind, _, rest = str(context.peer()).partition(":")
+    return unquote(rest.rpartition(":")[0]).strip("[]") if kind in ("ipv4", "ipv6") else ""
 
 
 def trace_of(context: Any) -> dict[str, str]:

@@ -14,15 +14,9 @@ from ..proto.message_classes import SERVICE, ModelConfig, ModelInferRequest
 from ..wire.classification import Classification
 from ..wire.client_limits import GrpcLimits
 from ..wire.listening_front import Key
-from ..wire.serve_errors import (
-    NO_LOG_SETTINGS,
-    NO_SHARED_MEMORY,
-    NO_TRACE_SETTINGS,
-    NotFound,
-    Unsupported,
-    as_serve_error,
-)
+from ..wire.serve_errors import NotFound, as_serve_error
 from .call_context import check_key, end_call, trace_of, with_deadline
+from .control_service import Control
 from .stream_infer import InferStream
 from .tensor_codec import parse, read_config, read_parameters, request_of, response_message
 
@@ -30,15 +24,6 @@ if TYPE_CHECKING:
     from ..engine.inference_server import Server
 
 _OPEN = ("ServerLive", "ServerReady")
-_REFUSED = {
-    **{
-        f"{kind}SharedMemory{verb}": NO_SHARED_MEMORY
-        for kind in ("System", "Cuda")
-        for verb in ("Status", "Register", "Unregister")
-    },
-    "TraceSetting": NO_TRACE_SETTINGS,
-    "LogSettings": NO_LOG_SETTINGS,
-}
 Fields = dict[str, Any]
 """The fields of an answer's message, by name."""
 
@@ -54,34 +39,35 @@ class Service:
         self._limits = limits
         self._key = key
         self._open = _OPEN if open_health else ()
+        self._control = Control(server)
         self.stopping = False
 
     def handler(self) -> Any:
-        """The generic handler of all calls, for a gRPC server. Unsupported calls end with the reason."""
+        """The generic handler of all calls, for a gRPC server."""
         server = self._server
-        calls: dict[str, Callable[[Any], Fields | Awaitable[Fields]]] = {
-            "ServerLive": lambda request: {"live": server.live},
-            "ServerReady": lambda request: {"ready": server.ready and not self.stopping},
-            "ModelReady": lambda request: {"ready": server.model_ready(request.name, request.version)},
-            "ServerMetadata": lambda request: server.metadata(),
-            "ModelMetadata": lambda request: asdict(server.model_metadata(request.name, request.version)),
+        calls: dict[str, Callable[[Any, Any], Fields | Awaitable[Fields]]] = {
+            "ServerLive": lambda request, context: {"live": server.live},
+            "ServerReady": lambda request, context: {"ready": server.ready and not self.stopping},
+            "ModelReady": lambda request, context: {"ready": server.model_ready(request.name, request.version)},
+            "ServerMetadata": lambda request, context: server.metadata(),
+            "ModelMetadata": lambda request, context: asdict(server.model_metadata(request.name, request.version)),
             "ModelConfig": self._model_config,
             "ModelStatistics": self._statistics,
             "RepositoryIndex": self._index,
             "RepositoryModelLoad": self._load,
             "RepositoryModelUnload": self._unload,
+            **self._control.calls(),
         }
-        stream = InferStream(self._server, self._limits, self._key)
+        stream = InferStream(self._server, self._control, self._limits, self._key)
         handlers = {
             "ModelInfer": grpc.unary_unary_rpc_method_handler(self._infer),
             "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(stream.call),
             **{name: grpc.unary_unary_rpc_method_handler(self._parsed(name, call)) for name, call in calls.items()},
-            **{name: grpc.unary_unary_rpc_method_handler(_refusal(name, why)) for name, why in _REFUSED.items()},
         }
         return grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers)
 
     def _parsed(
-        self, name: str, call: Callable[[Any], Fields | Awaitable[Fields]]
+        self, name: str, call: Callable[[Any, Any], Fields | Awaitable[Fields]]
     ) -> Callable[[bytes, Any], Awaitable[bytes]]:
         """Wrap a call that returns an answer's fields: parse, check the key, serialise, convert errors."""
         method = SERVICE.methods_by_name[name]
@@ -91,7 +77,7 @@ class Service:
         async def on_bytes(raw: bytes, context: Any) -> bytes:
             try:
                 check_key(context, key)
-                found = call(parse(request_class, raw))
+                found = call(parse(request_class, raw), context)
                 encoded: bytes = answer_class(**(found if isinstance(found, dict) else await found)).SerializeToString()
             except Exception as e:
                 await end_call(context, as_serve_error(e, name))
@@ -102,47 +88,41 @@ class Service:
     async def _infer(self, raw: bytes, context: Any) -> bytes:
         try:
             check_key(context, self._key)
-            request = with_deadline(context, request_of(parse(ModelInferRequest, raw), self._limits, trace_of(context)))
-            del raw
-            classes = Classification(self._server, request)
-            response = classes.apply(await self._server.infer(request))
+            message, regions = parse(ModelInferRequest, raw), self._control.regions_of(context)
+            request = with_deadline(context, request_of(message, self._limits, trace_of(context), regions))
+            del raw, message
+            classes, places = Classification(self._server, request), regions.outputs_of(request)
+            response = places.apply(classes.apply(await self._server.infer(request)))
             encoded: bytes = response_message(response).SerializeToString()
         except Exception as e:
             await end_call(context, as_serve_error(e, "ModelInfer"))
         return encoded
 
-    def _model_config(self, request: Any) -> Fields:
+    def _model_config(self, request: Any, context: Any) -> Fields:
         found = self._server.model_config(request.name, request.version)
         return {"config": json_format.ParseDict(found, ModelConfig(), ignore_unknown_fields=True)}
 
-    def _statistics(self, request: Any) -> Fields:
+    def _statistics(self, request: Any, context: Any) -> Fields:
         found = [one.as_json() for one in self._server.statistics(request.name, request.version)]
         for one in found:
             del one["inference_stats"]["cancel"]  # of HTTP only
         return {"model_stats": found}
 
-    def _index(self, request: Any) -> Fields:
+    def _index(self, request: Any, context: Any) -> Fields:
         _check_repository(request.repository_name)
         return {"models": [asdict(entry) for entry in self._server.index(request.ready)]}
 
-    async def _load(self, request: Any) -> Fields:
+    async def _load(self, request: Any, context: Any) -> Fields:
         _check_repository(request.repository_name)
         parameters = read_parameters(request.parameters, "the request to load")
         await self._server.load(request.model_name, read_config(parameters, self._limits))
         return {}
 
-    async def _unload(self, request: Any) -> Fields:
+    async def _unload(self, request: Any, context: Any) -> Fields:
         _check_repository(request.repository_name)
         read_parameters(request.parameters, "the request to unload")
         await self._server.unload(request.model_name)
         return {}
-
-
-def _refusal(name: str, why: str) -> Callable[[bytes, Any], Awaitable[bytes]]:
-    async def call(raw: bytes, context: Any) -> bytes:
-        await end_call(context, Unsupported(f"{name}: {why}"))
-
-    return call
 
 
 def _check_repository(name: str) -> None:

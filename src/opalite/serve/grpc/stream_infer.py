@@ -17,6 +17,7 @@ from ..wire.client_limits import GrpcLimits
 from ..wire.listening_front import Key
 from ..wire.serve_errors import ServeError, as_serve_error
 from .call_context import check_key, end_call, trace_of, with_deadline
+from .control_service import Control
 from .tensor_codec import parse, request_of, response_message
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ _BUFFERED = 16
 class InferStream:
     """The implementation of ModelStreamInfer, for any number of clients."""
 
-    def __init__(self, server: Server, limits: GrpcLimits, key: Key | None) -> None:
-        self._server = server
+    def __init__(self, server: Server, control: Control, limits: GrpcLimits, key: Key | None) -> None:
+        self._server, self._control = server, control
         self._limits = limits
         self._key = key
 
@@ -78,15 +79,16 @@ class InferStream:
         final = False
         try:
             message = parse(ModelInferRequest, raw)
-            request = with_deadline(context, request_of(message, self._limits, trace))
-            classes = Classification(self._server, request)
+            regions = self._control.regions_of(context)
+            request = with_deadline(context, request_of(message, self._limits, trace, regions))
+            classes, places = Classification(self._server, request), regions.outputs_of(request)
             wants_empty = request.parameters.get(_EMPTY_FINAL) is True
             async with aclosing(self._server.stream(request)) as responses:
                 async for response in responses:
                     final = response.parameters.get(FINAL) is True
                     if final and not response.outputs and not wants_empty:
                         continue
-                    answer = response_message(classes.apply(response))
+                    answer = response_message(places.apply(classes.apply(response)))
                     answer.parameters[FINAL].bool_param = final
                     yield ModelStreamInferResponse(infer_response=answer).SerializeToString()
             if wants_empty and not final:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -15,6 +15,9 @@ from ..wire.client_limits import GrpcLimits
 from ..wire.datatypes import array_from_raw, count_of, dtype_of, raw_from_array
 from ..wire.infer_messages import Array, InferRequest, InferResponse, Parameter, RequestedOutput, Tensor
 from ..wire.serve_errors import Invalid, TooLarge, Unsupported
+
+if TYPE_CHECKING:
+    from ..engine.system_shared_memory import ClientRegions
 
 _CONTENTS = {
     "BOOL": "bool_contents",
@@ -41,7 +44,7 @@ def parse(kind: Any, raw: bytes) -> Any:
         raise Invalid(f"the request is no {kind.DESCRIPTOR.full_name}: {e}") from None
 
 
-def request_of(message: Any, limits: GrpcLimits, trace: Mapping[str, str]) -> InferRequest:
+def request_of(message: Any, limits: GrpcLimits, trace: Mapping[str, str], regions: ClientRegions) -> InferRequest:
     """The request of a ModelInferRequest message. Invalid, TooLarge, Unsupported."""
     if not message.model_name:
         raise Invalid("the request names no model: model_name is empty")
@@ -50,7 +53,7 @@ def request_of(message: Any, limits: GrpcLimits, trace: Mapping[str, str]) -> In
             raise TooLarge(f"{len(several)} {what} in a request; at most {limits.tensors} are taken")
     return InferRequest(
         model=message.model_name,
-        inputs=_inputs(message, limits),
+        inputs=_inputs(message, limits, regions),
         version=message.model_version,
         id=message.id,
         outputs=tuple(RequestedOutput(o.name, _tensor_parameters(o)) for o in message.outputs),
@@ -64,8 +67,12 @@ def response_message(response: InferResponse) -> Any:
     message = ModelInferResponse(model_name=response.model, model_version=response.version, id=response.id)
     write_parameters(message.parameters, response.parameters)
     for tensor in response.outputs:
-        message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.array.shape)
-        message.raw_output_contents.append(bytes(raw_from_array(tensor.datatype, tensor.array)))
+        output = message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.array.shape)
+        if tensor.place is None:
+            message.raw_output_contents.append(bytes(raw_from_array(tensor.datatype, tensor.array)))
+        else:
+            write_parameters(output.parameters, tensor.place)
+            message.raw_output_contents.append(b"")  # clients find contents by the number of the output
     return message
 
 
@@ -113,22 +120,23 @@ def read_config(parameters: Mapping[str, Parameter], limits: GrpcLimits) -> dict
     return config
 
 
-def _inputs(message: Any, limits: GrpcLimits) -> tuple[Tensor, ...]:
-    raw = list(message.raw_input_contents)
-    tensors = message.inputs
-    if raw and len(raw) != len(tensors):
-        raise Invalid(f"{len(raw)} raw_input_contents for {len(tensors)} inputs; one for each, or none at all")
+def _inputs(message: Any, limits: GrpcLimits, regions: ClientRegions) -> tuple[Tensor, ...]:
+    shapes = [_shape(t.shape, f"input '{t.name}'", limits) for t in message.inputs]
+    shared = [regions.read(f"input '{t.name}'", _tensor_parameters(t)) for t in message.inputs]
+    raw, sent = list(message.raw_input_contents), shared.count(None)
+    if raw and len(raw) != sent:
+        beside = "" if sent == len(shared) else " that are not in shared memory"
+        raise Invalid(f"{len(raw)} raw_input_contents for {sent} inputs{beside}; one for each, or none at all")
+    contents = iter(raw)
     found = []
-    for at, t in enumerate(tensors):
+    for t, shape, data in zip(message.inputs, shapes, shared, strict=True):
         what = f"input '{t.name}'"
-        _tensor_parameters(t)
-        shape = _shape(t.shape, what, limits)
-        if not raw:
+        if data is None and not raw:
             array = _typed(t, shape, what)
         elif t.HasField("contents") and t.contents.ListFields():
-            raise Invalid(f"{what} has both raw_input_contents and contents; send one of them")
+            raise Invalid(f"{what} has contents beside raw_input_contents or shared memory; send one of them")
         else:
-            array = array_from_raw(t.datatype, shape, raw[at], what)
+            array = array_from_raw(t.datatype, shape, next(contents) if data is None else data, what)
         found.append(Tensor(t.name, t.datatype, array))
     return tuple(found)
 
@@ -167,10 +175,5 @@ def _typed(tensor: Any, shape: Sequence[int], what: str) -> Array:
 
 
 def _tensor_parameters(tensor: Any) -> dict[str, Parameter]:
-    """Parameters of an input or requested output. Unsupported for shared memory."""
-    if not tensor.parameters:
-        return {}
-    found = read_parameters(tensor.parameters, f"tensor '{tensor.name}'")
-    if any(name.startswith("shared_memory") for name in found):
-        raise Unsupported(f"tensor '{tensor.name}': shared memory regions are not offered; send tensors in the request")
-    return found
+    """Parameters of an input or requested output."""
+    return read_parameters(tensor.parameters, f"tensor '{tensor.name}'") if tensor.parameters else {}

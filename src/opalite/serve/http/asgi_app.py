@@ -15,17 +15,14 @@ from starlette.types import Message, Receive, Scope, Send
 from ..wire.client_limits import HttpLimits
 from ..wire.listening_front import Key
 from ..wire.serve_errors import (
-    NO_LOG_SETTINGS,
-    NO_SHARED_MEMORY,
-    NO_TRACE_SETTINGS,
     ForeignPage,
     MethodWrong,
     NotFound,
     NotReady,
     ServeError,
-    Unsupported,
     as_serve_error,
 )
+from .control_endpoints import Control
 from .endpoints import Endpoints, headers_of
 from .generate_endpoint import Generate
 from .openai.endpoints import OpenAI, openai_error
@@ -67,6 +64,7 @@ class App:
         streams = (_MODEL + "/generate_stream", _VERSION + "/generate_stream")
         generate = Generate(server, limits, bodies)
         openai = OpenAI(server, limits, bodies)
+        control = Control(server, limits, bodies)
         self.calls = calls
         self._router = Router(
             [
@@ -88,11 +86,7 @@ class App:
                 _route("/v1/models/{model}", "GET", openai.model),
                 Route("/v1/completions", _Application(openai.completions), methods=["POST"]),
                 Route("/v1/chat/completions", _Application(openai.chat_completions), methods=["POST"]),
-                Route("/v2/systemsharedmemory/{rest:path}", _refusal(NO_SHARED_MEMORY)),
-                Route("/v2/cudasharedmemory/{rest:path}", _refusal(NO_SHARED_MEMORY)),
-                Route("/v2/logging", _refusal(NO_LOG_SETTINGS)),
-                Route("/v2/trace/setting", _refusal(NO_TRACE_SETTINGS)),
-                Route(_MODEL + "/trace/setting", _refusal(NO_TRACE_SETTINGS)),
+                *(_route(*route) for route in control.routes()),
                 *more,
             ],
             redirect_slashes=False,
@@ -160,15 +154,6 @@ class _Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._call(scope, receive, send)
-
-
-def _refusal(reason: str) -> _Application:
-    """An unsupported path. reason: the message."""
-
-    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-        raise Unsupported(reason)
-
-    return _Application(refuse)
 
 
 def _route(path: str, method: str, call: Call) -> Route:

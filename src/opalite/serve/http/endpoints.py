@@ -21,6 +21,7 @@ from .uvicorn_connection import LINK, Link
 
 if TYPE_CHECKING:
     from ..engine.inference_server import Server
+    from ..engine.system_shared_memory import ClientRegions
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
 _SMALL = 1 << 20
@@ -32,6 +33,18 @@ class Calls:
 
     def __init__(self, server: Server, limits: HttpLimits, bodies: BodyReader) -> None:
         self._server, self._limits, self._bodies = server, limits, bodies
+
+    def regions_of(self, scope: Scope) -> ClientRegions:
+        """The shared memory regions as the client of a request may use them."""
+        return self._server.shared_memory.of((scope.get("client") or ("",))[0])
+
+    async def read_object(self, scope: Scope, receive: Receive) -> dict[str, Any]:
+        """The JSON object of a call, {} without a body."""
+        headers = headers_of(scope)
+        if b"content-length" not in headers and b"transfer-encoding" not in headers:
+            return {}
+        async with self._bodies.read(scope, headers, receive, _SMALL) as body:
+            return read_object(body, self._limits)
 
 
 class Endpoints(Calls):
@@ -66,14 +79,14 @@ class Endpoints(Calls):
         return object_answer({"model_stats": [one.as_json() for one in found]})
 
     async def index(self, scope: Scope, receive: Receive) -> Answer:
-        ready = (await self._object(scope, receive)).get("ready", False)
+        ready = (await self.read_object(scope, receive)).get("ready", False)
         if not isinstance(ready, bool):
             raise Invalid("'ready' is true or false")
         return object_answer([asdict(entry) for entry in self._server.index(ready)])
 
     async def load(self, scope: Scope, receive: Receive) -> Answer:
         name, _ = model_of(scope)
-        parameters = read_parameters("the request", await self._object(scope, receive))
+        parameters = read_parameters("the request", await self.read_object(scope, receive))
         if any(name.startswith("file:") for name in parameters):
             raise Unsupported("files in a request to load are not offered; put the model into the repository")
         config = parameters.get("config")
@@ -85,31 +98,24 @@ class Endpoints(Calls):
 
     async def unload(self, scope: Scope, receive: Receive) -> Answer:
         name, _ = model_of(scope)
-        read_parameters("the request", await self._object(scope, receive))
+        read_parameters("the request", await self.read_object(scope, receive))
         await self._server.unload(name)
         return empty_answer()
 
     async def infer(self, scope: Scope, receive: Receive) -> Answer:
         headers = headers_of(scope)
         name, version = model_of(scope)
+        regions = self.regions_of(scope)
         cancel_when_lost(scope)
         self._server.admit(name, version)
         async with self._bodies.read(scope, headers, receive) as body:
             request, wanted = read_request(
-                name, version, _header_length(headers), body, self._limits, trace_of(headers)
+                name, version, _header_length(headers), body, self._limits, trace_of(headers), regions
             )
-            classes = Classification(self._server, request)
-            answer = infer_answer(classes.apply(await self._server.infer(request)), wanted)
+            classes, places = Classification(self._server, request), regions.outputs_of(request)
+            answer = infer_answer(places.apply(classes.apply(await self._server.infer(request))), wanted)
         encoding = encoding_for(headers, answer)
         return await asyncio.to_thread(compress, answer, encoding) if encoding else answer
-
-    async def _object(self, scope: Scope, receive: Receive) -> dict[str, Any]:
-        """The JSON object of a call, {} without a body."""
-        headers = headers_of(scope)
-        if b"content-length" not in headers and b"transfer-encoding" not in headers:
-            return {}
-        async with self._bodies.read(scope, headers, receive, _SMALL) as body:
-            return read_object(body, self._limits)
 
 
 def headers_of(scope: Scope) -> Headers:

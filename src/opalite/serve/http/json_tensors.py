@@ -35,16 +35,22 @@ def read_json(where: str, datatype: str, shape: tuple[int, ...], data: Any) -> A
 
 
 def write_json(where: str, datatype: str, array: Array) -> list[Any]:
-    """The elements in order, for `json.dumps`. Unsupported without a JSON form."""
+    """The elements in order, for `json.dumps`. Unsupported, Invalid without a JSON form."""
     if datatype in _BINARY_ONLY:
         raise Unsupported(f"{where}: {datatype} has no JSON form; ask for binary data (binary_data)")
     listed: list[Any] = array.reshape(-1).tolist()
     if datatype != "BYTES":
         return listed
-    try:
-        return [item.decode() if isinstance(item, bytes) else str(item) for item in listed]
-    except UnicodeDecodeError:
-        raise Unsupported(f"{where}: its bytes are no UTF-8 text; ask for binary data (binary_data)") from None
+    texts = []
+    for number, item in enumerate(listed):
+        try:
+            texts.append(item.decode() if isinstance(item, bytes) else str(item))
+        except UnicodeDecodeError:
+            raise Invalid(
+                f"{where}: element {number} is no UTF-8 text, which alone has a JSON form; ask for binary data "
+                "(binary_data)"
+            ) from None
+    return texts
 
 
 def _flatten(where: str, data: list[Any], rank: int) -> tuple[list[Any], tuple[int, ...]]:

@@ -7,13 +7,16 @@ import math
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..wire.client_limits import HttpLimits
 from ..wire.datatypes import array_from_raw, dtype_of
 from ..wire.infer_messages import InferRequest, Parameter, RequestedOutput, Tensor
-from ..wire.serve_errors import Invalid, TooLarge, Unsupported
+from ..wire.serve_errors import Invalid, TooLarge
 from .json_tensors import read_json
+
+if TYPE_CHECKING:
+    from ..engine.system_shared_memory import ClientRegions
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,9 @@ def read_object(data: bytes | memoryview, limits: HttpLimits) -> dict[str, Any]:
         found = json.loads(bytes(data))
     except RecursionError:
         raise Invalid("the JSON nests too deeply") from None
-    except ValueError as e:  # UnicodeDecodeError, JSONDecodeError
+    except UnicodeDecodeError as e:
+        raise Invalid(f"the body is no JSON, which is UTF-8 ({e}); send BYTES of other kinds as binary data") from None
+    except ValueError as e:
         raise Invalid(f"the body is no JSON: {e}") from None
     if not isinstance(found, dict):
         raise Invalid("the JSON is no object")
@@ -49,11 +54,17 @@ def read_object(data: bytes | memoryview, limits: HttpLimits) -> dict[str, Any]:
 
 
 def read_request(
-    model: str, version: str, header_length: int | None, body: memoryview, limits: HttpLimits, trace: Mapping[str, str]
+    model: str,
+    version: str,
+    header_length: int | None,
+    body: memoryview,
+    limits: HttpLimits,
+    trace: Mapping[str, str],
+    regions: ClientRegions,
 ) -> tuple[InferRequest, OutputEncoding]:
     """Parse `body`; binary tensors are views of it. header_length: bytes of the JSON, None for the whole body.
 
-    Invalid for contradictions, TooLarge for too many tensors or elements, Unsupported for shared memory and for
+    regions: may hold inputs. Invalid for contradictions, TooLarge for too many tensors or elements, Unsupported for
     datatypes without a JSON form.
     """
     if header_length is not None and header_length > len(body):
@@ -64,7 +75,7 @@ def read_request(
     wanted = OutputEncoding(_flag("the request", parameters, "binary_data_output"), _outputs(found, limits))
     inputs, rest = [], body[end:]
     for number, item in enumerate(_list(found, "inputs", limits)):
-        tensor, used = _input(number, item, rest, limits)
+        tensor, used = _input(number, item, rest, limits, regions)
         inputs.append(tensor)
         rest = rest[used:]
     if len({tensor.name for tensor in inputs}) != max(len(inputs), 1):
@@ -80,15 +91,13 @@ def read_request(
 
 
 def read_parameters(where: str, found: Mapping[str, Any]) -> dict[str, Parameter]:
-    """The object 'parameters': booleans, numbers and texts. Invalid, Unsupported."""
+    """The object 'parameters': booleans, numbers and texts. Invalid."""
     parameters = found.get("parameters", {})
     if not isinstance(parameters, dict):
         raise Invalid(f"{where}: 'parameters' is no object")
     for name, value in parameters.items():
         if not isinstance(value, bool | int | float | str):
             raise Invalid(f"{where}: parameter '{name[:64]}' is no boolean, number or text")
-    if "shared_memory_region" in parameters:
-        raise Unsupported(f"{where}: shared memory regions are not offered; send the tensor in the body")
     return parameters
 
 
@@ -106,7 +115,7 @@ def _outputs(found: Mapping[str, Any], limits: HttpLimits) -> dict[str, Mapping[
     return outputs
 
 
-def _input(number: int, item: Any, rest: memoryview, limits: HttpLimits) -> tuple[Tensor, int]:
+def _input(number: int, item: Any, rest: memoryview, limits: HttpLimits, regions: ClientRegions) -> tuple[Tensor, int]:
     """The tensor described by `item`, and its number of bytes at the start of `rest`."""
     name = _name(f"input {number}", item)
     where = f"input '{name}'"
@@ -115,7 +124,13 @@ def _input(number: int, item: Any, rest: memoryview, limits: HttpLimits) -> tupl
         raise Invalid(f"{where}: 'datatype' is {_short(datatype)}, and a name such as FP32 is expected")
     dtype_of(datatype)
     shape = read_shape(where, item.get("shape"), limits)
-    size = read_parameters(where, item).get("binary_data_size")
+    parameters = read_parameters(where, item)
+    size = parameters.get("binary_data_size")
+    shared = regions.read(where, parameters)
+    if shared is not None:
+        if size is not None or "data" in item:
+            raise Invalid(f"{where} has 'data' or 'binary_data_size' beside a region of shared memory; send one")
+        return Tensor(name, datatype, array_from_raw(datatype, shape, shared, where)), 0
     if size is None:
         if "data" not in item:
             raise Invalid(f"{where} has neither 'data' nor the parameter 'binary_data_size'")

@@ -74,7 +74,9 @@ def infer_answer(response: InferResponse, wanted: OutputEncoding) -> Answer:
 def _output(tensor: Tensor, wanted: OutputEncoding, binary: list[Any]) -> dict[str, Any]:
     """The JSON of an output; binary data is appended to `binary`."""
     described: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.array.shape)}
-    if wanted.is_binary(tensor.name):
+    if tensor.place is not None:
+        described["parameters"] = dict(tensor.place)
+    elif wanted.is_binary(tensor.name):
         raw = raw_from_array(tensor.datatype, tensor.array)
         binary.append(raw)
         described["parameters"] = {"binary_data_size": len(raw)}

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TextIO
 
 from ..engine.server_observer import RequestTrace, ServerObserver, WorkerEvent
+from ..engine.telemetry_settings import TelemetrySettings
 from ..wire.infer_messages import State
 
 LOGGER = "opalite.serve"
@@ -23,10 +24,14 @@ _LEVELS = {"lost": logging.ERROR, "failed": logging.ERROR}
 _LONGEST = 1000
 
 
-def set_up_logs(form: Literal["json", "text"], stream: TextIO | None = None) -> logging.Handler:
-    """Send the log of the server to `stream` (standard error); return the handler."""
+def set_up_logs(
+    form: Literal["json", "text"], stream: TextIO | None = None, telemetry: TelemetrySettings | None = None
+) -> logging.Handler:
+    """Send the log of the server to `stream` (standard error); return the handler. telemetry: drops lines it names."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    if telemetry is not None:
+        handler.addFilter(lambda record: record.levelno > logging.INFO or telemetry.log_info)
     _log.handlers = [handler]
     _log.setLevel(logging.INFO)
     _log.propagate = False
@@ -56,18 +61,18 @@ class TextLines(logging.Formatter):
 
 
 class EventLog(ServerObserver):
-    """Logs workers, models and server failures; with `requests`, every request."""
+    """Logs workers, models and server failures; every request while `telemetry` says so."""
 
-    def __init__(self, requests: bool = False) -> None:
-        self._requests = requests
+    def __init__(self, telemetry: TelemetrySettings) -> None:
+        self._telemetry = telemetry
 
     def finished(self, trace: RequestTrace) -> None:
         own = trace.failure in _OWN
-        if own or self._requests:
+        if own or self._telemetry.log_requests:
             _log.log(logging.ERROR if own else logging.INFO, "request", extra={"fields": _fields(trace)})
 
     def rejected(self, model: str, version: str, failure: str) -> None:
-        if self._requests:
+        if self._telemetry.log_requests:
             fields = {"model": model, "version": version, "failure": failure}
             _log.info("request refused", extra={"fields": fields})
 

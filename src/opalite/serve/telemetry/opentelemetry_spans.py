@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import __version__
 from ..engine.server_observer import RequestTrace, ServerObserver
+from ..engine.telemetry_settings import TelemetrySettings
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -18,23 +19,28 @@ if TYPE_CHECKING:
 _LONGEST = 256
 
 
-def request_spans(provider: TracerProvider | None = None) -> RequestSpans | None:
-    """Spans by `provider`, by default the process's; None without opentelemetry-api."""
-    return RequestSpans(provider) if find_spec("opentelemetry") is not None else None
+def can_trace() -> bool:
+    """Whether opentelemetry-api is installed."""
+    return find_spec("opentelemetry") is not None
 
 
 class RequestSpans(ServerObserver):
-    """Makes the spans of a finished request, with the recorded times of its parts."""
+    """Makes the spans of a finished request, with the recorded times of its parts.
 
-    def __init__(self, provider: TracerProvider | None = None) -> None:
+    provider: by default the process's. telemetry: selects requests; without it all have spans.
+    """
+
+    def __init__(self, provider: TracerProvider | None = None, telemetry: TelemetrySettings | None = None) -> None:
         from opentelemetry import trace
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        self._trace = trace
+        self._trace, self._telemetry = trace, telemetry
         self._propagator = TraceContextTextMapPropagator()
         self._tracer = trace.get_tracer("opalite.serve", __version__, provider)
 
     def finished(self, trace: RequestTrace) -> None:
+        if self._telemetry is not None and not self._telemetry.takes_trace():
+            return
         context = self._propagator.extract(dict(trace.trace)) if trace.trace else None
         kind = self._trace.SpanKind.SERVER
         name = f"infer {trace.model}"

@@ -105,8 +105,22 @@ def count_of(shape: Sequence[int], what: str) -> int:
 
 
 def as_bytes(value: Any) -> bytes:
-    """An element of a BYTES tensor as bytes; texts in UTF-8."""
-    return value if isinstance(value, bytes) else str(value).encode()
+    """An element of a BYTES tensor as bytes; texts in UTF-8. Inverse of `as_text`."""
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
+
+
+def as_text(value: bytes) -> str:
+    """An element of a BYTES tensor as text. A byte that is no UTF-8 becomes a lone surrogate."""
+    return value.decode("utf-8", "surrogateescape")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether the bytes of `as_text` were UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _pieces(array: Array) -> list[bytes]:

@@ -21,11 +21,15 @@ _DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "com
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output. array: logical shape, C order, read-only for receivers; BYTES as an object array of bytes."""
+    """An input or output. array: logical shape, C order, read-only for receivers; BYTES as an object array of bytes.
+
+    place: parameters that tell a client where an output's data is, if it is not in the answer.
+    """
 
     name: str
     datatype: str
     array: Array
+    place: Mapping[str, Parameter] | None = None
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,7 @@ from typing import ClassVar
 from ...errors import InputError, OpaliteError
 
 _log = logging.getLogger("opalite.serve")
-NO_SHARED_MEMORY = "shared memory regions are not supported: a request must not name memory to read; send its tensors"
-NO_TRACE_SETTINGS = "tracing is configured at the start of the server, not by requests"
-NO_LOG_SETTINGS = "logging is configured at the start of the server, not by requests"
-"""Messages of Unsupported, for parts of the protocol."""
+NO_CUDA_MEMORY = "CUDA shared memory is not offered: OpenCL opens no CUDA handles; register system shared memory"
 
 
 class ServeError(OpaliteError):

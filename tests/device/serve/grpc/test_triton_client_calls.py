@@ -171,7 +171,6 @@ def test_what_does_not_fit_is_refused_with_its_code(client: Any) -> None:
         "INVALID_ARGUMENT"
     )
     assert failure(lambda: client.infer("net", [], model_version="9"))[0] == "NOT_FOUND"
-    assert failure(lambda: client.register_system_shared_memory("r", "/k", 8))[0] == "UNIMPLEMENTED"
 
 
 def test_models_are_unloaded_and_loaded_with_a_configuration(client: Any) -> None:

@@ -22,7 +22,7 @@ from ....docs.scene import classifier
 
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 CALLS = [line for line in PAGE.splitlines() if line.startswith("curl ")]
-(CLIENT, _, NOTEBOOK) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+(CLIENT, SHARED, _, NOTEBOOK) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +60,13 @@ def test_a_call_of_the_page(port: str, call: str) -> None:
 
 def test_the_client_of_the_page(port: str) -> None:
     said = io.StringIO()
+    names: dict[str, object] = {}
     with contextlib.redirect_stdout(said):
-        exec(CLIENT.replace(":8000", f":{port}"), {})
-    assert said.getvalue().startswith("[[0.")
+        exec(CLIENT.replace(":8000", f":{port}"), names)
+        exec(SHARED, names)
+    found, shared = said.getvalue().split("]]", 1)
+    assert found.startswith("[[0.")
+    assert shared.strip("\n]") == found
 
 
 def test_the_notebook_of_the_page(port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,17 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from ....helpers.serving import MODELS, Double
+from ....helpers.triton_both_calls import CALLS, Call
 
 
 @pytest.fixture
 def client(served: tuple[Double, str]) -> Any:
     return triton.InferenceServerClient(served[1])
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+def test_a_call_of_both_protocols(client: Any, call: Call) -> None:
+    call(triton, client)
 
 
 def given(name: str, array: np.ndarray[Any, Any], datatype: str) -> triton.InferInput:
@@ -93,10 +99,6 @@ def test_failures_have_the_protocols_codes(client: Any) -> None:
     )
     wide = given("x", np.zeros(70_000, np.int64), "INT64")
     assert failure(lambda: client.infer("counts", [wide]))[0] == "StatusCode.RESOURCE_EXHAUSTED"
-    assert failure(lambda: client.register_system_shared_memory("r", "/k", 8))[0] == "StatusCode.UNIMPLEMENTED"
-    code, said = failure(lambda: client.get_trace_settings())
-    assert code == "StatusCode.UNIMPLEMENTED"
-    assert "configured at the start of the server" in said
     code, said = failure(lambda: client.infer("fails", [given("x", np.ones(1, "f4"), "FP32")]))
     assert code == "StatusCode.INTERNAL"
     assert "nothing" not in said  # what went wrong within is in the log, not with clients

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opalite.serve.engine.system_shared_memory import SystemSharedMemory
 from opalite.serve.grpc.tensor_codec import parse, read_config, request_of, response_message
 from opalite.serve.proto.message_classes import ModelInferRequest
 from opalite.serve.wire.client_limits import GrpcLimits
 from opalite.serve.wire.infer_messages import InferRequest, InferResponse, Tensor
-from opalite.serve.wire.serve_errors import Invalid, ServeError, TooLarge, Unsupported
+from opalite.serve.wire.serve_errors import Invalid, ServeError, TooLarge
 
+REGIONS = SystemSharedMemory().of("127.0.0.1")
 LIMITS = GrpcLimits(elements=1000, tensors=4, rank=8, config_bytes=100)
 
 
@@ -27,7 +29,7 @@ def message(datatype: str = "FP32", shape: tuple[int, ...] = (2,), raw: bytes | 
 
 
 def read(made: Any, limits: GrpcLimits = LIMITS) -> InferRequest:
-    return request_of(parse(ModelInferRequest, made.SerializeToString()), limits, {})
+    return request_of(parse(ModelInferRequest, made.SerializeToString()), limits, {}, REGIONS)
 
 
 def test_names_parameters_and_outputs_arrive() -> None:
@@ -38,7 +40,9 @@ def test_names_parameters_and_outputs_arrive() -> None:
     made.parameters["yes"].bool_param = True
     made.parameters["text"].string_param = "t"
     made.outputs.add(name="y").parameters["classification"].int64_param = 3
-    request = request_of(parse(ModelInferRequest, made.SerializeToString()), LIMITS, {"traceparent": "00-1-2-01"})
+    request = request_of(
+        parse(ModelInferRequest, made.SerializeToString()), LIMITS, {"traceparent": "00-1-2-01"}, REGIONS
+    )
     assert (request.model, request.version, request.id, request.priority) == ("m", "3", "7", 2)
     assert request.timeout_s == pytest.approx(0.005)
     assert request.parameters == {"priority": 2, "timeout": 5000, "share": 0.5, "yes": True, "text": "t"}
@@ -92,7 +96,7 @@ def test_raw_contents_and_empty_tensors() -> None:
         (message("FP32", (3,), fp32_contents=[1, 2]), Invalid, "has 3 elements, but contents.fp32_contents has 2"),
         (message("INT8", (1,), int_contents=[128]), Invalid, "none of INT8"),
         (message("UINT16", (1,), uint_contents=[65536]), Invalid, "none of UINT16"),
-        (message("FP32", (2,), bytes(8), fp32_contents=[1, 2]), Invalid, "both raw_input_contents and contents"),
+        (message("FP32", (2,), bytes(8), fp32_contents=[1, 2]), Invalid, "contents beside raw_input_contents"),
         (message("BYTES", (2,), b"\xff\xff\xff\xff????"), Invalid, "input 'x'"),
         (ModelInferRequest(model_name="m", raw_input_contents=[b"1"]), Invalid, "1 raw_input_contents for 0 inputs"),
         (ModelInferRequest(), Invalid, "names no model"),
@@ -105,10 +109,6 @@ def test_what_does_not_fit_is_an_error(made: Any, kind: type[ServeError], said: 
 
 
 def test_parameters_that_mean_nothing_here_are_errors() -> None:
-    made = message(raw=bytes(8))
-    made.inputs[0].parameters["shared_memory_region"].string_param = "r"
-    with pytest.raises(Unsupported, match="tensor 'x': shared memory regions are not offered"):
-        read(made)
     made = message(raw=bytes(8))
     made.parameters["p"].SetInParent()
     with pytest.raises(Invalid, match="parameter 'p' has no value"):

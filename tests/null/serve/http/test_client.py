@@ -12,6 +12,7 @@ from opalite.serve.wire.listening_front import Key
 
 from ....helpers import triton_calls
 from ....helpers.serving import Double
+from ....helpers.triton_both_calls import CALLS, Call
 
 SECRET = "a-long-secret"
 
@@ -29,6 +30,11 @@ def client() -> Iterator[triton_calls.Client]:
 @pytest.mark.parametrize("call", [*triton_calls.CALLS, *triton_calls.OF_TEXTS], ids=lambda call: call.__name__)
 def test_a_call(client: triton_calls.Client, call: Callable[[triton_calls.Client], None]) -> None:
     call(client)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+def test_a_call_of_both_protocols(client: triton_calls.Client, call: Call) -> None:
+    call(triton_calls.triton, client)
 
 
 def test_the_key_is_asked_for() -> None:

@@ -120,7 +120,17 @@ def test_texts(app: App) -> None:
     raw = b"\x02\0\0\0ab\x03\0\0\0c\xffd"
     body, headers = binary({"inputs": [tensor("text", "BYTES", [1, 2], binary_data_size=len(raw))]}, raw)
     reply = post(app, "/v2/models/shout/infer", body, headers)
-    assert reply.status == 501, "bytes that are no text have no JSON form"
+    assert (reply.status, "element 1 is no UTF-8 text" in reply.error) == (400, True)
+    asked = [{"name": "text", "parameters": {"binary_data": False}}]
+    body, headers = binary({**inputs, "outputs": asked}, b"")
+    damaged = body.replace(b"gr\\u00fcn", b"gr\xffn")
+    assert damaged != body
+    headers["Inference-Header-Content-Length"] = str(len(damaged))
+    reply = post(app, "/v2/models/shout/infer", damaged, headers)
+    assert (reply.status, "send BYTES of other kinds as binary data" in reply.error) == (400, True)
+    lone = json.dumps({"inputs": [tensor("text", "BYTES", [1, 1], ["\udcff"])]}).encode()
+    reply = post(app, "/v2/models/shout/infer", lone)
+    assert (reply.status, "no Unicode" in reply.error) == (400, True)
     head = {"inputs": [tensor("text", "BYTES", [1, 2], binary_data_size=len(raw))]}
     body, headers = binary({**head, "parameters": {"binary_data_output": True}}, raw)
     assert post(app, "/v2/models/shout/infer", body, headers).body.endswith(b"\x02\0\0\0AB\x03\0\0\0C\xffD")
@@ -200,7 +210,9 @@ X = [tensor("x", "FP32", [1], [1.0])]
         ({"inputs": X, "parameters": {"binary_data_output": 1}}, 400, "true or false"),
         ({"inputs": X, "outputs": [{"name": "y"}, {"name": "y"}]}, 400, "twice"),
         ({"inputs": X, "outputs": [{"name": "y", "parameters": {"classification": -1}}]}, 400, "classification"),
-        ({"inputs": [tensor("x", "FP32", [1], [1.0], shared_memory_region="r")]}, 501, "shared memory"),
+        ({"inputs": [tensor("x", "FP32", [1], shared_memory_region="r")]}, 400, "numbers of bytes"),
+        ({"inputs": [tensor("x", "FP32", [1], shared_memory_byte_size=4)]}, 400, "the name of a region"),
+        ({"inputs": [tensor("x", "FP32", [1], shared_memory_region="r", shared_memory_byte_size=4)]}, 400, "no region"),
         ({"inputs": [tensor("x", "FLOAT", [1], [1.0])]}, 400, "none of BOOL"),
         ({"inputs": [tensor("x", 5, [1], [1.0])]}, 400, "'datatype' is 5"),  # type: ignore[arg-type]
         ({"inputs": [tensor("x", "FP32", [-1], [1.0])]}, 400, "'shape' is [-1]"),
@@ -269,16 +281,24 @@ def test_unknown_paths_and_methods(app: App) -> None:
     assert "/infer" in reply.error
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/v2/systemsharedmemory/status", "/v2/systemsharedmemory/region/a/register", "/v2/cudasharedmemory/status",
-        "/v2/logging", "/v2/trace/setting", "/v2/models/sums/trace/setting",
-    ],
-)  # fmt: skip
-def test_what_is_not_offered_says_so(app: App, path: str) -> None:
-    for reply in (get(app, path), post(app, path, {"key": "/etc/passwd"})):
-        assert (reply.status, "not" in reply.error) == (501, True)
+def test_settings_and_regions_refuse_what_they_do_not_know(app: App) -> None:
+    register = "/v2/systemsharedmemory/region/r/register"
+    for body, words in (
+        ({"byte_size": 8}, "'key' is missing"),
+        ({"key": "/etc/passwd", "byte_size": 8}, "as shm_open takes it"),
+        ({"key": 5, "byte_size": 8}, "as shm_open takes it"),
+        ({"key": "a", "byte_size": 0}, "'byte_size' is a whole number from 1 on"),
+        ({"key": "a", "byte_size": 8, "offset": -1}, "'offset' is a whole number from 0 on"),
+        ({"key": "a", "byte_size": True}, "'byte_size'"),
+        ({"key": "a", "byte_size": 1 << 70}, "'byte_size'"),
+    ):
+        reply = post(app, register, body)
+        assert (reply.status, words in reply.error) == (400, True), reply.body
+    assert post(app, "/v2/logging", {"log_verbose_level": -1}).status == 400
+    assert post(app, "/v2/logging", {"log_info": 1}).status == 400
+    assert post(app, "/v2/trace/setting", {"trace_rate": "x"}).status == 400
+    assert post(app, "/v2/models/sums/trace/setting", {"trace_rate": "5"}).status == 501
+    assert get(app, register).status == 405
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from opalite.serve.engine.server_observer import RequestTrace, WorkerEvent
+from opalite.serve.engine.telemetry_settings import TelemetrySettings
 from opalite.serve.telemetry.access_log import LOGGER, EventLog, set_up_logs
 
 TRACE = RequestTrace(
@@ -30,7 +31,7 @@ def logger_as_before() -> Iterator[None]:
 def lines(form: Literal["json", "text"], *events: Any, requests: bool = True) -> list[str]:
     stream = io.StringIO()
     set_up_logs(form, stream)
-    observer = EventLog(requests)
+    observer = EventLog(TelemetrySettings(requests))
     for event in events:
         match event:
             case RequestTrace():
@@ -51,6 +52,20 @@ def test_a_request_is_one_line_of_json() -> None:
     assert [told[f"{p}_ms"] for p in ("queue", "input", "compute", "output", "total")] == [1, 2, 3, 4, 10]
     assert told["trace_id"] == "ab" * 16
     assert told["time"].endswith("Z")
+
+
+def test_clients_may_turn_lines_on_and_off() -> None:
+    stream, telemetry = io.StringIO(), TelemetrySettings()
+    set_up_logs("text", stream, telemetry)
+    observer = EventLog(telemetry)
+    observer.finished(TRACE)
+    assert not stream.getvalue()
+    telemetry.update_log({"log_verbose_level": 2})
+    observer.finished(TRACE)
+    telemetry.update_log({"log_info": False})
+    observer.finished(TRACE)
+    observer.model("net", "1", "UNAVAILABLE", "lost")
+    assert [line.split()[2] for line in stream.getvalue().splitlines()] == ["request", "model"]
 
 
 def test_text_keeps_a_client_from_writing_lines_of_its_own() -> None:

@@ -11,7 +11,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from opalite.serve.engine.server_observer import RequestTrace
-from opalite.serve.telemetry.opentelemetry_spans import RequestSpans, request_spans
+from opalite.serve.engine.telemetry_settings import TelemetrySettings
+from opalite.serve.telemetry.opentelemetry_spans import RequestSpans, can_trace
 
 PARENT = {"traceparent": "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01", "tracestate": "a=1"}
 
@@ -19,8 +20,8 @@ PARENT = {"traceparent": "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01", "tracestate
 def test_a_request_is_a_span_of_its_clients_trace_with_its_parts_below() -> None:
     provider, exporter = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    spans = request_spans(provider)
-    assert spans is not None
+    assert can_trace()
+    spans = RequestSpans(provider)
     begin = 1_700_000_000_000_000_000
     times = (0.002, 0.001, 0.03, 0.0, 0.034)
     spans.finished(RequestTrace("net", "1", "7", "cpu", 4, 0, begin, *times, 10, 20, trace=PARENT))
@@ -58,7 +59,31 @@ def test_nothing_is_made_where_a_client_asks_for_no_sampling_or_nobody_listens()
     assert not exporter.get_finished_spans()
 
 
+def test_clients_may_select_requests() -> None:
+    provider, exporter = TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    telemetry = TelemetrySettings(can_trace=True)
+    spans = RequestSpans(provider, telemetry)
+
+    def count(requests: int) -> int:
+        exporter.clear()
+        for _ in range(requests):
+            spans.finished(RequestTrace("net", "1"))
+        return sum(span.parent is None for span in exporter.get_finished_spans())
+
+    assert count(3) == 3
+    telemetry.update_tracing({"trace_rate": "3"})
+    assert count(9) == 3
+    telemetry.update_tracing({"trace_rate": None, "trace_count": 2})
+    assert count(9) == 2
+    assert telemetry.tracing()["trace_count"] == "0"
+    telemetry.update_tracing({"trace_count": "-1", "trace_level": ["OFF"]})
+    assert count(2) == 0
+    telemetry.update_tracing({"trace_level": "TIMESTAMPS"})
+    assert count(2) == 2
+
+
 def test_without_the_package_there_are_no_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.setattr("opalite.serve.telemetry.opentelemetry_spans.find_spec", lambda name: None)
-    assert request_spans() is None
+    assert not can_trace()
