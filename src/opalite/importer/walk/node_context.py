@@ -24,11 +24,12 @@ from ...ir.plugins import watch
 from ...ir.symbols import int_or_symbolic
 from ...ops.operator import normalize_axis
 from ..host.onnx_reference import add_host, emit_host
-from ..proto.graphdef import NodeDef, plain_domain
+from ..proto.graphdef import Attr, NodeDef, plain_domain
 from ..proto.op_schemas import TFLITE
 from .emitter import Emitter
 from .graph_builder import CacheUpdate, GraphBuilder
 
+_OPSET = 21  # of ONNX operators that are parts of other nodes
 _T = TypeVar("_T")
 _N = TypeVar("_N", bound=int | float | str)
 Result = Value | Sequence[Value | None]
@@ -187,6 +188,27 @@ class NodeContext(Emitter):
         if rows is None or array is None:
             return Trimmed(value, count)
         return self.constant(array[: int(rows.reshape(-1)[0])])
+
+    def onnx(
+        self, op_type: str, inputs: Sequence[Value | None], n_outputs: int = 1, **attrs: Any
+    ) -> list[Value | Trimmed | None]:
+        """Emit an ONNX operator as a part of this node, by its importer function; inputs may be values made here."""
+        names = tuple(f"{self._out_name}/{op_type}.{i}" for i in range(n_outputs))
+        attributes = {k: Attr(0, v) for k, v in attrs.items()}
+        node = NodeDef(op_type, "", _OPSET, self.name, (), names, attributes, used=(True,) * n_outputs)
+        part = NodeContext(self._builder, node, inputs)
+        part.label, part._out_name = self.label, self._out_name
+        handler = find_handler(op_type, "", _OPSET)
+        assert handler is not None, f"nothing imports {op_type}"
+        try:
+            found = handler(part)
+        except NeedValue as e:
+            asked = part.inputs[e.index]
+            own = next((i for i, v in enumerate(self.inputs) if v is asked), None)
+            if own is None:
+                raise UnsupportedOpError(f"{self.label} needs contents that depend on data ({op_type})") from e
+            raise NeedValue(own) from e
+        return [found] if isinstance(found, (Value, Trimmed)) else list(found)
 
     def memo(self, key: str, make: Callable[[Mapping[str, Any]], _T]) -> _T:
         """Return make(attributes), cached with the node for all input shapes."""

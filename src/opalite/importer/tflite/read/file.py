@@ -80,9 +80,9 @@ def _metadata(tables: Tables, model: Any, buffers: Buffers, raw: memoryview) -> 
     """Return the file's metadata that is text, and the text files packed behind the model, such as labels."""
     found: dict[str, str] = {}
     for entry in tables.tables(model, "Metadata"):
-        held = buffers.raw(int(entry.Buffer())).rstrip(b"\0")
-        if held.isascii():
-            found[text(entry.Name())] = text(held)
+        held = text(buffers.raw(int(entry.Buffer())).rstrip(b"\0"))
+        if held.isprintable():
+            found[text(entry.Name())] = held
     found.update(_packed_files(raw))
     return found
 

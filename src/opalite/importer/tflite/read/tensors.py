@@ -37,6 +37,8 @@ TYPES: dict[int, DType] = {
 }
 """Element types by their numbers in the schema."""
 
+_LEVELS = (DType.INT8, DType.UINT8, DType.INT16, DType.INT4)
+
 RESOURCE, VARIANT = 13, 14
 """Types without elements: handles of variables and tables."""
 
@@ -70,6 +72,11 @@ class TensorInfo:
     sparsity: Sparsity | None
     is_variable: bool
     buffer: int
+
+    @property
+    def holds_quantized(self) -> bool:
+        """Whether the elements are quantised numbers: integers with a scale."""
+        return self.quantization is not None and self.dtype in _LEVELS
 
 
 def read_tensor(tables: Tables, table: Any, index: int, value: str) -> TensorInfo:
