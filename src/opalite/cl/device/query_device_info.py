@@ -131,6 +131,9 @@ kernel void trial(global float *x) {
 """
 
 
+_WAVE = "wave"  # in the file of probe results
+_WAVE_PROBE = "kernel void trial(global float *x) { x[get_global_id(0)] *= 2; }"
+
 _BLOCK_LOADS_PROBE = """
 kernel void trial(global float4 *x, global const float *a) {
     const float2 two = as_float2(intel_sub_group_block_read2((global const uint *)a));
@@ -154,6 +157,8 @@ def describe(device: cl.Device) -> DeviceInfo:
     width = max(1, query(lambda d: d.native_vector_width_float, 1))
     driver = query.text("driver_version")
     family = find_family(name, vendor, platform, version, kind, width, driver)
+    # A GPU without an entry in the table of names: OpenCL 3.0 tells the wave; others are asked by a probe build.
+    unknown = kind == "gpu" and family.wave_size == 1 and not family.generation
     sizes = [*query(lambda d: list(d.max_work_item_sizes), list(default.max_work_item_sizes)), 1, 1, 1]
     return DeviceInfo(
         name=name,
@@ -164,7 +169,9 @@ def describe(device: cl.Device) -> DeviceInfo:
         kind=kind,
         family=family.family,
         generation=family.generation,
-        wave_size=query(lambda d: d.warp_size_nv, 0) or query(lambda d: d.wavefront_width_amd, 0) or family.wave_size,
+        wave_size=query(lambda d: d.warp_size_nv, 0)
+        or query(lambda d: d.wavefront_width_amd, 0)
+        or (_plausible_wave(query(lambda d: d.preferred_work_group_size_multiple, 1)) if unknown else family.wave_size),
         full_wave=family.full_wave,
         lanes=family.lanes,
         quirks=family.quirks,
@@ -210,7 +217,8 @@ def with_probed_features(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     probes = _gpu_probes(info) if info.kind == "gpu" else _cpu_probes(info) if info.is_cpu else {}
     if info.family == "llvmpipe":
         probes = {**probes, UNLINKED_FMA: PROBE}
-    if not probes:
+    ask_wave = info.kind == "gpu" and info.wave_size == 1 and not info.generation
+    if not (probes or ask_wave):
         return info
     folder = usable_folder()
     known = folder / "facts.json" if folder is not None else None
@@ -218,18 +226,20 @@ def with_probed_features(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     facts = _read_facts(known)
     found = facts.get(key, {})
     missing = [quirk for quirk in probes if quirk not in found]
-    if missing:
+    if missing or (ask_wave and _WAVE not in found):
         facts[key] = {
             "name": info.name,
             **found,
             **{quirk: _has_feature(device, quirk, probes[quirk]) for quirk in missing},
+            **({_WAVE: _kernel_wave(device)} if ask_wave else {}),
         }
         if known is not None:
             write_json(known, facts)
     quirks = tuple(quirk for quirk in probes if facts[key].get(quirk))
     # Devices with arguments by address need no sub-buffers.
     own = tuple(q for q in info.quirks if q != SLOW_SUB_BUFFERS or ADDRESSES not in quirks)
-    return replace(info, fp16=info.fp16 or FP16_UNLISTED in quirks, quirks=(*own, *quirks))
+    wave = _plausible_wave(facts[key].get(_WAVE)) if ask_wave else info.wave_size
+    return replace(info, wave_size=wave, fp16=info.fp16 or FP16_UNLISTED in quirks, quirks=(*own, *quirks))
 
 
 def _gpu_probes(info: DeviceInfo) -> dict[str, str]:
@@ -260,6 +270,25 @@ def _cpu_probes(info: DeviceInfo) -> dict[str, str]:
         filled = _BYTE_FOURS_PROBE.replace("WIDTH", width).replace("REGISTERS", registers)
         probes[BYTE_FOURS] = filled.replace("FOURS", fours)
     return probes
+
+
+def _plausible_wave(reported: Any) -> int:
+    """The wave size that a driver reports: a power of two up to 128, else 1."""
+    is_wave = isinstance(reported, int) and 1 <= reported <= 128 and reported & (reported - 1) == 0
+    return int(reported) if is_wave else 1
+
+
+def _kernel_wave(device: cl.Device) -> int:
+    """The work-group size multiple that the driver prefers for a small kernel; 1 if it does not say."""
+    try:
+        with _muted():
+            program = cl._Program(cl.Context([device]), _WAVE_PROBE)
+            program._build(b"", [device])
+            kernel = cl.Kernel(program, "trial")
+        info = cl.kernel_work_group_info.PREFERRED_WORK_GROUP_SIZE_MULTIPLE
+        return int(kernel.get_work_group_info(info, device))
+    except (cl.Error, TypeError, ValueError):
+        return 1
 
 
 def fingerprint(info: DeviceInfo) -> str:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 
 from ...lazy_dataclass import dataclass
+from .gpu_models import ADRENO_LAPTOPS, AMD, AMD_GFX, INTEL, MALI, MALI_CODENAMES, NVIDIA, POWERVR
 
 TIMER_OUTLIERS = "timer_outliers"  # profiling events now and then report absurd times (Adreno 3xx)
 FEW_EVENTS = "few_events"  # many outstanding events slow the driver: wait for every eighth (Mali)
@@ -101,42 +102,37 @@ def _cpu(name: str, platform: str, version: str, float_width: int, driver: str) 
 
 def _adreno(match: re.Match[str], text: str) -> Family:
     models = re.findall(r"(?:adreno\D{0,6}|\bFD)([2-9]\d\d)\b", text, re.IGNORECASE)
-    series = int(models[0][0]) if models else 0
+    laptop = re.search(r"adreno\S*\s+(X\d|8cx|7c)\b", text, re.IGNORECASE)
+    if models:
+        series = int(models[0][0])
+    elif laptop:
+        series = ADRENO_LAPTOPS.get(laptop[1].upper(), 7)
+    else:
+        # Without a model, the OpenCL version bounds the series: 3.0 from 6xx on, 2.0 from 5xx on (4xx has the same
+        # waves).
+        version = re.search(r"OpenCL ([23])\.", text)
+        series = {"3": 6, "2": 5}[version[1]] if version else 0
     wave = 64 if series >= 6 else 32 if series >= 4 else 1
     lanes = 256 if series >= 6 else 64 if series >= 4 else 32
     quirks = (TIMER_OUTLIERS,) if 0 < series <= 3 else ()
-    return Family("adreno", f"{series}xx" if series else "", wave, lanes, quirks, 2 * wave if series >= 4 else 0)
-
-
-# Generation, wave size and multiply-adds per core and clock by model, from Arm's data sheets. Midgard has vector
-# pipelines instead of waves.
-_MALI: dict[str, tuple[str, int, int]] = {
-    **dict.fromkeys(("T604", "T620", "T622", "T624", "T628", "T658", "T678"), ("midgard", 1, 8)),
-    **dict.fromkeys(("T720", "T760", "T820", "T830", "T860", "T880"), ("midgard", 1, 10)),
-    **dict.fromkeys(("G31", "G51"), ("bifrost1", 4, 8)),
-    "G71": ("bifrost1", 4, 12),
-    "G72": ("bifrost2", 4, 12),
-    "G52": ("bifrost2", 8, 24),
-    "G76": ("bifrost3", 8, 24),
-    **dict.fromkeys(("G57", "G77", "G68", "G78"), ("valhall", 16, 32)),
-    **dict.fromkeys(("G310", "G510", "G610", "G710", "G615", "G715"), ("valhall", 16, 64)),
-    **dict.fromkeys(("G620", "G625", "G720", "G725", "G925"), ("fifth", 16, 128)),
-}
+    generation = f"{series}xx" if models or laptop else ""
+    return Family("adreno", generation, wave, lanes, quirks, 2 * wave if series >= 4 else 0)
 
 
 def _mali(match: re.Match[str], text: str) -> Family:
-    generation, wave, lanes = _MALI.get(match[1].upper(), ("midgard", 1, 8) if match[1][0] in "tT" else ("", 16, 32))
+    model = re.search(r"(?:mali|immortalis)[- ]?(G1-(?:Ultra|Premium|Pro)|[TG]\d{2,3})", text, re.IGNORECASE)
+    if model:
+        name = model[1].upper()
+    else:
+        code = re.search(r"\bmali[- ]?([TL][A-Z]{2}X)\b", text, re.IGNORECASE)
+        name = MALI_CODENAMES.get(code[1].upper(), "") if code else ""
+    # Models that are not in the table are newer than it, but for Midgard's.
+    generation, wave, lanes = MALI.get(name, ("midgard", 1, 8) if name.startswith("T") else ("", 16, 64))
     return Family("mali", generation, wave, lanes, (FEW_EVENTS,))
 
 
 def _powervr(match: re.Match[str], text: str) -> Family:
-    for pattern, generation in (
-        (r"\bD-Series|\bDXT", "d-series"),
-        (r"\bB-Series|\bBX[A-Z]\b", "b-series"),
-        (r"\bA-Series|\bAX[A-Z]\b", "a-series"),
-        (r"\bGT8\d{3}", "furian"),
-        (r"\bSGX", "sgx"),
-    ):
+    for pattern, generation in POWERVR:
         if re.search(pattern, text, re.IGNORECASE):
             return Family("powervr", generation, 32 if generation != "sgx" else 1, 64)
     # GE: one narrow cluster for entry-level phones; the other Rogue models count whole clusters.
@@ -147,75 +143,49 @@ def _apple(match: re.Match[str], text: str) -> Family:
     return Family("apple", match[1].lower(), 32, 128)
 
 
-_NVIDIA = (
-    (r"\bGB?2\d\d\b|\bB[12]00\b|RTX (?:PRO )?50\d\d|\bGB10\b", "blackwell", 128),
-    (r"\bG?H[128]00\b|\bH20\b|\bGH200\b", "hopper", 128),
-    (r"RTX 40\d\d|\bL4\b|\bL40|RTX \d{4} Ada|\bAD10\d", "ada", 128),
-    (r"RTX 30\d\d|RTX A\d{4}|\bA(?:2|10|16|30|40|100|800)\b|Orin", "ampere", 128),
-    (r"RTX 20\d\d|GTX 16\d\d|\bT4\b|\bT\d{3,4}\b|Quadro RTX|TITAN RTX", "turing", 64),
-    (r"V100|TITAN V\b|Xavier", "volta", 64),
-    (r"GTX 10\d\d|\bP(?:4|6|40|100|\d{4})\b|TITAN X[Pp]|GT 10\d\d|\bMX[1-3]\d\d\b", "pascal", 128),
-    (r"GTX 9\d\d|GTX 75\d|\bM(?:4|6|10|40|60|\d{4})\b|9\d\dM\b", "maxwell", 128),
-    (r"\bK\d{1,2}\b|GTX [67]\d\d|GT 7\d\d|Quadro K", "kepler", 192),
-)
+def _broadcom(match: re.Match[str], text: str) -> Family:
+    # Raspberry Pi: a QPU takes 16 work-items through four lanes. Source: Broadcom's VideoCore IV architecture guide.
+    version = re.search(r"V3D (\d)", text)
+    return Family("broadcom", f"videocore{6 if version[1] == '4' else 7}" if version else "videocore4", 16, 4)
 
 
 def _nvidia(match: re.Match[str], text: str) -> Family:
-    for pattern, generation, lanes in _NVIDIA:
+    for pattern, generation, lanes in NVIDIA:
         if re.search(pattern, text):
             return Family("nvidia", generation, 32, lanes, (SLOW_SUB_BUFFERS,))
     return Family("nvidia", "", 32, 128, (SLOW_SUB_BUFFERS,))
 
 
-_AMD_CODENAMES = r"tahiti|pitcairn|hawaii|bonaire|tonga|fiji|ellesmere|baffin|polaris|oland|vega"
-
-
 def _amd(match: re.Match[str], text: str) -> Family:
-    if gfx := re.search(r"\bgfx(\d+)([0-9a-f])([0-9a-f])\b", text):
-        major, rest = int(gfx[1]), gfx[2] + gfx[3]
-        if major >= 10:
-            rdna = {10: "rdna2" if gfx[2] == "3" else "rdna1", 11: "rdna3", 12: "rdna4"}
-            # AMD's own driver counts work-group processors: two compute units of 64 lanes.
-            return Family("amd", rdna.get(major, ""), 32, 128)
-        if major == 9:
-            return Family("amd", "cdna" if rest in ("08", "0a", "40", "41", "42", "50") else "gcn5", 64, 64)
-        return Family("amd", "gcn", 64, 64)
-    if navi := re.search(r"navi ?(\d)", text, re.IGNORECASE):
-        return Family("amd", f"rdna{navi[1]}", 32, 64)
-    if radeon := re.search(r"RX (\d)\d{3}\b", text):
-        generation = {"5": "rdna1", "6": "rdna2", "7": "rdna3", "9": "rdna4"}.get(radeon[1], "")
-        return Family("amd", generation, 32, 64)
-    gcn = re.search(_AMD_CODENAMES, text, re.IGNORECASE)
-    return Family("amd", "gcn" if gcn else "", 64, 64)
-
-
-_INTEL = (
-    (r"Arc\D{1,8}B\d|Graphics \[0x64a0\]|Arc\D{1,8}1[34]0V|\bBMG\b|\bLNL\b", "xe2"),
-    (r"Arc\D{1,8}A\d|\bDG2\b|Data Center GPU Flex", "xe-hpg"),
-    (r"Data Center GPU Max", "xe-hpc"),
-    (r"Iris\D{1,6}Xe|UHD\D{0,12}7[0-9]{2}|\bTGL\b|\bADL|\bRPL|\bDG1\b|Arc\D{1,10}Graphics", "xe-lp"),
-    (r"Iris\D{1,6}Plus Graphics(?! 6\d\d)|\bICL\b|Gen11", "gen11"),
-    (r"HD\D{0,12}[56]\d{2}\b|Plus Graphics 6\d\d|\bSKL|\bKBL|\bCFL|\bCML|\bAPL|\bGLK|Gen9", "gen9"),
-    (r"HD\D{0,12}(?:5300|5500|5600|6000|P5700)|Iris\D{1,6}6[12]00|\bBDW|Gen8", "gen8"),
-    (r"HD\D{0,12}(?:4\d{3}|5000|2500)|Iris\D{1,6}5[12]00|\bHSW|\bIVB|Gen7", "gen7"),
-)
+    # AMD's own driver counts work-group processors from RDNA on: two compute units of 64 lanes. Mesa counts the units.
+    is_mesa = re.search(r"radeonsi|mesa|\bDRM\b|xclipse", text, re.IGNORECASE)
+    if gfx := re.search(r"\bgfx(\d+[0-9a-f]{2})(?![0-9a-f])", text):
+        for begin, generation, wave in AMD_GFX:
+            if gfx[1].startswith(begin):
+                return Family("amd", generation, wave, 128 if wave == 32 and not is_mesa else 64)
+        newer = len(gfx[1]) > 3
+        return Family("amd", "", 32 if newer else 64, 128 if newer and not is_mesa else 64)
+    for pattern, generation, wave in AMD:
+        if re.search(pattern, text, re.IGNORECASE):
+            return Family("amd", generation, wave, 64)
+    return Family("amd", "", 64, 64)
 
 
 def _intel(match: re.Match[str], text: str) -> Family:
-    for pattern, generation in _INTEL:
+    for pattern, generation, lanes in INTEL:
         if re.search(pattern, text):
-            # A compute unit is one execution unit: 8 lanes, from Xe-HPG's vector engines on 8 or 16.
-            return Family("intel", generation, 16, 16 if generation in ("xe2", "xe-hpc") else 8)
+            return Family("intel", generation, 16, lanes)
     return Family("intel", "", 16, 8)
 
 
 # The first match wins: Apple's platform shows AMD and Intel GPUs under their own names, Mesa puts a vendor in front.
 _PARSERS: tuple[tuple[str, Callable[[re.Match[str], str], Family]], ...] = (
-    (r"adreno|\bFD[2-9]\d\d\b", _adreno),
-    (r"(?:mali|immortalis)[- ]?([TG]\d{2,3})", _mali),
+    (r"adreno|\bFD[2-9]\d\d\b|\bqualcomm\b", _adreno),
+    (r"\b(?:mali|immortalis)\b", _mali),
     (r"powervr|\bimg\b", _powervr),
     (r"apple (m\d+)", _apple),
+    (r"\bV3D \d|videocore", _broadcom),
     (r"nvidia|geforce|quadro|tesla", _nvidia),
-    (r"\bgfx\d{3,4}|radeon|advanced micro devices|\bamd\b|" + _AMD_CODENAMES, _amd),
+    (r"\bgfx\d{3,4}|radeon|advanced micro devices|\bamd\b|xclipse|" + AMD[1][0], _amd),
     (r"intel", _intel),
 )

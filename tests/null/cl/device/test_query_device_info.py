@@ -78,6 +78,20 @@ def test_what_a_driver_reports_is_taken_over() -> None:
     assert not info.local_mem_dedicated
 
 
+def test_waves_of_unknown_gpus_are_what_the_driver_prefers(builds: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = SimpleNamespace(name="Maleoon 910", type=cl.device_type.GPU, preferred_work_group_size_multiple=32)
+    assert describe(unknown).wave_size == 32
+    unknown.preferred_work_group_size_multiple = 48
+    assert describe(unknown).wave_size == 1
+    asked: list[str] = []
+    monkeypatch.setattr(module, "_kernel_wave", lambda device: asked.append("kernel") or 16)
+    older = replace(describe(unknown), fp16=True)
+    assert [with_probed_features(None, older).wave_size for _ in range(2)] == [16, 16]
+    assert asked == ["kernel"], "asked once, then remembered"
+    midgard = SimpleNamespace(name="Mali-T860", type=cl.device_type.GPU, preferred_work_group_size_multiple=4)
+    assert describe(midgard).wave_size == 1, "the table knows it"
+
+
 NVIDIA = replace(DeviceInfo.from_json((FOLDER / "nvidia_h200.json").read_text()), fp16=False, quirks=())
 
 

@@ -29,7 +29,7 @@ NAMES = [
     ("QUALCOMM Adreno(TM)", "QUALCOMM", "OpenCL 2.0 Adreno(TM) 430", "adreno", "4xx", 32),
     ("QUALCOMM Adreno(TM)", "QUALCOMM", "OpenCL 1.2 Adreno(TM) 330", "adreno", "3xx", 1),
     ("FD618", "freedreno", "OpenCL 3.0", "adreno", "6xx", 64),
-    ("QUALCOMM Adreno(TM)", "QUALCOMM", "OpenCL 2.0", "adreno", "", 1),
+    ("QUALCOMM Adreno(TM)", "QUALCOMM", "OpenCL 2.0", "adreno", "", 32),
     ("Mali-T628", "ARM", "OpenCL 1.2 v1.r12p0-04rel0", "mali", "midgard", 1),
     ("Mali-T860", "ARM", "OpenCL 1.2", "mali", "midgard", 1),
     ("Mali-G71", "ARM", "OpenCL 2.0", "mali", "bifrost1", 4),
@@ -80,6 +80,97 @@ NAMES = [
     ("Tesla K80", "NVIDIA Corporation", "OpenCL 1.2 CUDA", "nvidia", "kepler", 32),
     ("Apple M1", "Apple", "OpenCL 1.2 ", "apple", "m1", 32),
     ("Apple M3 Max", "Apple", "OpenCL 1.2 ", "apple", "m3", 32),
+    # Public reports of newer devices; the comment at the end of a line is the place on GitHub, or the driver's own
+    # table.
+    ("QUALCOMM ", "QUALCOMM", "OpenCL 3.0 QUALCOMM build: commit unknown", "adreno", "", 64),
+    ("QUALCOMM Adreno(TM)", "QUALCOMM", "OpenCL 1.2", "adreno", "", 1),
+    ("QUALCOMM Adreno(TM) 643", "QUALCOMM", "OpenCL 3.0 Adreno(TM) 643", "adreno", "6xx", 64),  # whisper.cpp 3935
+    ("QUALCOMM Adreno(TM) 735", "QUALCOMM", "OpenCL 3.0 Adreno(TM) 735", "adreno", "7xx", 64),  # hashcat 4579
+    ("QUALCOMM Adreno(TM) 750", "QUALCOMM", "OpenCL 3.0 Adreno(TM) 750", "adreno", "7xx", 64),  # clinfo 92
+    ("QUALCOMM Adreno(TM) 830", "QUALCOMM", "OpenCL 3.0 Adreno(TM) 830", "adreno", "8xx", 64),  # llama.cpp 14535
+    ("QUALCOMM Adreno(TM) 840", "QUALCOMM", "OpenCL 3.0 Adreno(TM) 840", "adreno", "8xx", 64),  # llama.cpp 22755
+    ("Qualcomm(R) Adreno(TM) X1-85 GPU", "QUALCOMM", "OpenCL 3.0 QUALCOMM build: 827.0", "adreno", "7xx", 64),
+    ("Qualcomm(R) Adreno(TM) X2-90 GPU", "QUALCOMM", "OpenCL 3.0 QUALCOMM build", "adreno", "8xx", 64),
+    ("Qualcomm(R) Adreno(TM) 8cx Gen 3", "QUALCOMM", "OpenCL 3.0", "adreno", "6xx", 64),
+    ("FD740", "freedreno", "OpenCL 3.0", "adreno", "7xx", 64),  # Mesa, freedreno_devices.py
+    ("Mali-LODX r0p0", "ARM", "OpenCL 3.0 v1.g6p0-01eac0", "mali", "valhall", 16),  # an RK3588 by libmali g6p0
+    ("Mali-G610 r0p0", "ARM", "OpenCL 3.0 v1.g13p0-01eac0", "mali", "valhall", 16),  # rockchip-linux/mpp 607
+    ("Mali-G610 (Panfrost)", "Arm", "OpenCL 3.0", "mali", "valhall", 16),
+    ("Mali-G710 r0p0", "ARM", "OpenCL 3.0 v1.r51p0-00eac0", "mali", "valhall", 16),  # GPGPUTasks2025 60
+    ("Mali-G615 MC2 r1p4", "ARM", "OpenCL 3.0", "mali", "valhall", 16),
+    ("Mali-G715-Immortalis MC11 r1p2", "ARM", "OpenCL 3.0", "mali", "valhall", 16),
+    ("Immortalis-G720 r0p0", "ARM", "OpenCL 3.0", "mali", "fifth", 16),
+    ("Immortalis-G925 r0p1", "ARM", "OpenCL 3.0", "mali", "fifth", 16),
+    ("Mali-G725", "ARM", "OpenCL 3.0", "mali", "fifth", 16),
+    ("Mali-G1-Ultra MC12 r0p0", "ARM", "OpenCL 3.0 v1.r54p1", "mali", "fifth", 16),  # Linux, panthor_hw.c
+    ("Mali-TODX r0p0", "ARM", "OpenCL 3.0", "mali", "valhall", 16),
+    ("Mali-T999", "ARM", "OpenCL 1.2", "mali", "midgard", 1),
+    (
+        "PowerVR D-Series DXT-48-1536 MC1",
+        "Imagination Technologies",
+        "OpenCL 3.0",
+        "powervr",
+        "d-series",
+        32,
+    ),  # Pixel 10
+    ("PowerVR B-Series BXE-4-32", "Imagination Technologies", "OpenCL 3.0", "powervr", "b-series", 32),  # pocl 1263
+    ("PowerVR C-Series CXT-48-1536", "Imagination Technologies", "OpenCL 3.0", "powervr", "c-series", 32),
+    ("PowerVR Rogue G6230", "Imagination Technologies", "OpenCL 1.2", "powervr", "rogue", 32),  # coriander 3
+    ("Samsung Xclipse 920", "Samsung Electronics", "OpenCL 3.0", "amd", "rdna2", 32),
+    ("Samsung Xclipse 950", "Samsung Electronics", "OpenCL 3.0", "amd", "rdna3", 32),
+    ("V3D 7.1.7.0", "Broadcom", "OpenCL 3.0 CLVK on Vulkan", "broadcom", "videocore7", 16),
+    ("V3D 4.2", "Broadcom", "OpenCL 3.0", "broadcom", "videocore6", 16),
+    ("VideoCore IV GPU", "Broadcom", "OpenCL 1.2 VC4CL 0.4.9999", "broadcom", "videocore4", 16),  # beagle-lib 157
+    ("Intel(R) Arc(TM) Graphics", "Intel(R) Corporation", "OpenCL 3.0 NEO", "intel", "xe-lpg", 16),
+    ("Intel(R) Arc(TM) 140V GPU (16GB)", "Intel(R) Corporation", "OpenCL 3.0 NEO", "intel", "xe2", 16),
+    ("Intel(R) Arc(TM) 140T GPU (16GB)", "Intel(R) Corporation", "OpenCL 3.0 NEO", "intel", "xe-lpg", 16),
+    ("Intel(R) Arc(TM) Pro B50 Graphics", "Intel(R) Corporation", "OpenCL 3.0 NEO", "intel", "xe2", 16),
+    ("Intel(R) Arc(TM) B390 GPU", "Intel(R) Corporation", "OpenCL 3.0 NEO", "intel", "xe3", 16),
+    ("Intel(R) Data Center GPU Max 1550", "Intel(R) Corporation", "OpenCL 3.0 NEO", "intel", "xe-hpc", 16),
+    ("Mesa Intel(R) Iris(R) Xe Graphics (RPL-P)", "Intel", "OpenCL 3.0", "intel", "xe-lp", 16),  # GPGPUTasks2025 22
+    ("gfx1103", "Advanced Micro Devices, Inc.", "OpenCL 2.0", "amd", "rdna3", 32),
+    ("gfx1151", "Advanced Micro Devices, Inc.", "OpenCL 2.0", "amd", "rdna3.5", 32),
+    ("gfx942:sramecc+:xnack-", "Advanced Micro Devices, Inc.", "OpenCL 2.0", "amd", "cdna", 64),
+    ("gfx908:sramecc+:xnack-", "Advanced Micro Devices, Inc.", "OpenCL 2.0", "amd", "cdna", 64),  # CLRX-mirror 34
+    ("gfx90c", "Advanced Micro Devices, Inc.", "OpenCL 2.0", "amd", "gcn5", 64),
+    ("gfx1310", "Advanced Micro Devices, Inc.", "OpenCL 2.0", "amd", "", 32),
+    ("AMD Radeon 780M Graphics (radeonsi, gfx1103_r1, LLVM 20.1.2, DRM 3.61)", "AMD", "OpenCL 3.0", "amd", "rdna3", 32),
+    ("AMD Radeon Graphics (radeonsi, renoir, LLVM 15.0.7, DRM 3.49)", "AMD", "OpenCL 3.0", "amd", "gcn5", 64),
+    ("AMD TURKS (DRM 2.50.0 / 5.15.0-72-generic, LLVM 15.0.7)", "AMD", "OpenCL 1.1", "amd", "terascale", 64),
+    ("NVIDIA Thor", "NVIDIA Corporation", "OpenCL 3.0 CUDA", "nvidia", "blackwell", 32),
+    ("NVIDIA GB10", "NVIDIA Corporation", "OpenCL 3.0 CUDA", "nvidia", "blackwell", 32),
+    ("NVIDIA B300 SXM6 AC", "NVIDIA Corporation", "OpenCL 3.0 CUDA", "nvidia", "blackwell", 32),
+    (
+        "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+        "NVIDIA Corporation",
+        "OpenCL 3.0",
+        "nvidia",
+        "blackwell",
+        32,
+    ),
+    ("NVIDIA RTX 5000 Ada Generation", "NVIDIA Corporation", "OpenCL 3.0 CUDA", "nvidia", "ada", 32),
+    (
+        "NVIDIA GeForce RTX 4070 SUPER",
+        "NVIDIA Corporation",
+        "OpenCL 3.0 CUDA",
+        "nvidia",
+        "ada",
+        32,
+    ),  # GPGPUTasks2026 129
+    ("NVIDIA L40S", "NVIDIA Corporation", "OpenCL 3.0 CUDA", "nvidia", "ada", 32),
+    ("NVIDIA A10G", "NVIDIA Corporation", "OpenCL 3.0 CUDA", "nvidia", "ampere", 32),
+    ("Quadro RTX 5000", "NVIDIA Corporation", "OpenCL 3.0 CUDA", "nvidia", "turing", 32),
+    ("Quadro RTX 4000", "NVIDIA Corporation", "OpenCL 3.0 CUDA", "nvidia", "turing", 32),
+    (
+        "NVIDIA GeForce GTX 1650 with Max-Q Design",
+        "NVIDIA Corporation",
+        "OpenCL 3.0",
+        "nvidia",
+        "turing",
+        32,
+    ),  # 2025 46
+    ("NVIDIA GeForce MX450", "NVIDIA Corporation", "OpenCL 3.0 CUDA", "nvidia", "turing", 32),
+    ("Apple M4 Max", "Apple", "OpenCL 1.2 ", "apple", "m4", 32),
     ("Vivante OpenCL Device GC7000L.6214.0000", "Vivante Corporation", "OpenCL 3.0", "generic", "", 1),
 ]
 
