@@ -15,6 +15,7 @@ from ..errors import OpaliteError
 _COMMANDS = {
     "bench": "Measure a model, alone or against other engines.",
     "cache": "List, clear, export or import program binaries and tuning.",
+    "compare": "Plan a model for several devices that need not be here.",
     "compile": "Compile a model to an .opal bundle that runs without onnx.",
     "devices": "List OpenCL platforms and devices, and what each can do.",
     "doctor": "Check the OpenCL installation and advise on faults.",

@@ -13,15 +13,22 @@ from ..cl.device.driver_hints import hint_properties, make_hints, supported_hint
 from ..cl.device.enumerate_devices import FoundDevice, Listing, list_all
 from ..cl.device.query_device_info import with_probed_features
 from ..cl.device.select_device import select
-from ..errors import NoDeviceError
+from ..errors import InputError, NoDeviceError
+from ..ir.device.device_descriptions import SUFFIX, description_names
 from .console import make_console
+from .output_files import check_writable, write_text
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="All that is known of each device, as JSON.")
+@click.option("--export", default=None, metavar="FILE.json", help="Write the description of a device, for --device.")
+@click.option("--device", default=None, help="The device that --export describes.  [default: the one with a star]")
 @click.option("--resources", is_flag=True, help="What to give `ray start --resources` here (docs/scaling.md).")
-def command(as_json: bool, resources: bool) -> None:
+def command(as_json: bool, export: str | None, device: str | None, resources: bool) -> None:
     """List OpenCL platforms and devices with their abilities. A star marks the default."""
+    if export is not None:
+        _export(export, device)
+        return
     if resources:
         from ..ray.device_resources import resources as announced_devices
 
@@ -42,8 +49,25 @@ def command(as_json: bool, resources: bool) -> None:
     for found in listing.devices:
         for sentence in hint_properties(make_hints(), found.info).sentences:
             console.print(f"{found.info.id}: {sentence}", soft_wrap=True)
+    console.print(
+        f"Plans without the device (inspect, profile --plan, compare, compile): {', '.join(description_names())}, or a "
+        ".json file of --export.",
+        soft_wrap=True,
+    )
     for broken in listing.broken:
         console.print(f"Platform {broken.index} '{broken.name}' failed with {broken.reason}.", style="red")
+
+
+def _export(path: str, request: str | None) -> None:
+    from ..cl.device.enumerate_devices import find_device
+
+    if not path.endswith(SUFFIX):
+        raise InputError(f"a description is a {SUFFIX} file, by which --device knows it; write {path}{SUFFIX}")
+    check_writable(path)
+    info = find_device(request).info
+    about = {"about": "As the driver reports it on the device itself."}
+    write_text(path, json.dumps(about | dataclasses.asdict(info), indent=1) + "\n")
+    click.echo(f"wrote {path}: {info.name}. `opalite compare MODEL --devices {path}` plans for it on any machine")
 
 
 def _default(listing: Listing) -> str:

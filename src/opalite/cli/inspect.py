@@ -9,12 +9,14 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import InputError
+from ..ir.device.device_descriptions import is_description
 from ..ir.device.device_info import DeviceInfo
 from ..run.report.explanation import Explanation, memory_line
 from .console import make_console, print_caches, print_lines
+from .described_device import described_plan
 from .input_files import Preprocess
 from .session_inputs import precision_lines, session_inputs, settle_precision
-from .shared_options import file_option, model_argument, session_kwargs, session_options
+from .shared_options import file_option, model_argument, option_value, session_kwargs, session_options
 
 
 @click.command()
@@ -24,7 +26,14 @@ from .shared_options import file_option, model_argument, session_kwargs, session
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="Show only the first N nodes.  [default: all]")
 @session_options
 def command(model: str, node: str | None, limit: int) -> None:
-    """Show graph, placement, costs and memory of MODEL without the results of a run."""
+    """Show graph, placement, costs and memory of MODEL without the results of a run.
+
+    --device also takes the description of a device that is not here: a .json file of `opalite devices --export`, or a
+    name that `opalite devices` lists.
+    """
+    if is_description(option_value("device")):
+        _inspect_described(model, node, limit)
+        return
     from ..run.api.session.inference_session import InferenceSession
 
     session = InferenceSession(model, **session_kwargs())
@@ -43,13 +52,31 @@ def command(model: str, node: str | None, limit: int) -> None:
         settle_precision(session, inputs, console)
         explanation = session.explain(inputs.feeds)
     if node is not None:
-        try:
-            console.print(explanation.details(node), soft_wrap=True)
-        except KeyError:
-            names = ", ".join(n.name for n in explanation.nodes if n.name)
-            raise InputError(f"no node is named {node!r} after fusion; there are: {names}") from None
+        _print_details(console, explanation, node)
         return
     _print_nodes(console, explanation, limit, precision_lines(session, inputs))
+
+
+def _inspect_described(model: str, node: str | None, limit: int) -> None:
+    """Inspect a plan for a device that is not here."""
+    plan = described_plan(model)
+    console, explanation = make_console(), plan.explain()
+    console.print(f"device   {_device_line(plan.device)}", soft_wrap=True)
+    for name, shape in plan.assumed.items():
+        console.print(f"{name}: {list(shape)} assumed; give --shape for another", soft_wrap=True)
+    if node is not None:
+        _print_details(console, explanation, node)
+        return
+    expected = f"{1e3 * plan.seconds:.2f} ms a run expected, precision {plan.precision}"
+    _print_nodes(console, explanation, limit, [expected])
+
+
+def _print_details(console: Console, explanation: Explanation, node: str) -> None:
+    try:
+        console.print(explanation.details(node), soft_wrap=True)
+    except KeyError:
+        names = ", ".join(n.name for n in explanation.nodes if n.name)
+        raise InputError(f"no node is named {node!r} after fusion; there are: {names}") from None
 
 
 def _device_line(device: DeviceInfo) -> str:

@@ -8,11 +8,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from ..errors import InputError
+from ..ir.device.device_descriptions import is_description
 from ..run.report.profile import Profile, Row
 from .console import make_console, print_caches, print_lines
+from .described_device import described_plan
 from .output_files import check_writable, write_text
 from .session_inputs import precision_lines, session_inputs, settle_precision
-from .shared_options import file_option, model_argument, seed_option, session_kwargs, session_options
+from .shared_options import file_option, model_argument, option_value, seed_option, session_kwargs, session_options
 
 
 @click.command()
@@ -25,9 +28,17 @@ from .shared_options import file_option, model_argument, seed_option, session_kw
     "--html", default=None, metavar="FILE.html", help="Write a self-contained page: timeline, roofline, memory."
 )
 @click.option("--limit", type=click.IntRange(min=0), default=40, show_default=True, help="Rows by node; 0 shows all.")
+@click.option(
+    "--plan", "planned", is_flag=True, help="Estimates by the plan, without a run; --device may be a description."
+)
 @session_options
-def command(model: str, iterations: int, trace: str | None, html: str | None, limit: int) -> None:
+def command(model: str, iterations: int, trace: str | None, html: str | None, limit: int, planned: bool) -> None:
     """Profile MODEL: queued, submitted, started and ended times of every launch."""
+    if planned:
+        _profile_plan(model, limit)
+        return
+    if is_description(device := option_value("device")):
+        raise InputError(f"{device} describes a device that is not here, so that nothing can be timed; give --plan too")
     from ..run.api.session.inference_session import InferenceSession
 
     check_writable(trace, html)
@@ -59,6 +70,35 @@ def command(model: str, iterations: int, trace: str | None, html: str | None, li
         write_text(html, render_page(profile, session.explain()))
         console.print(f"wrote {html}")
     print_caches(console)
+
+
+def _profile_plan(model: str, limit: int) -> None:
+    """Estimated times by node and by kernel, of a description or of a device that is here."""
+    plan = described_plan(model)
+    console = make_console()
+    by_node = sorted((r for r in plan.nodes if r.launches), key=lambda r: -r.seconds)
+    kernels: dict[str, list[float]] = {}
+    for r in by_node:
+        kernels.setdefault(r.kernel, []).append(r.seconds)
+    by_kernel = sorted(kernels.items(), key=lambda item: -sum(item[1]))
+    _print_estimates(console, "node", [(r.name, [r.seconds]) for r in by_node[: limit or None]], plan.seconds)
+    _print_estimates(console, "kernel", by_kernel, plan.seconds)
+    console.print(
+        f"{1e3 * plan.seconds:.3f} ms a run expected on {plan.device.name}, {len(plan.launches)} launches, precision "
+        f"{plan.precision}; docs/devices.md says how far such estimates are off",
+        soft_wrap=True,
+    )
+
+
+def _print_estimates(console: Console, title: str, rows: Sequence[tuple[str, Sequence[float]]], total: float) -> None:
+    table = Table(box=None)
+    table.add_column(title, overflow="ellipsis", max_width=44)
+    for name in ("nodes", "est. ms", "share"):
+        table.add_column(name, justify="right")
+    for name, seconds in rows:
+        share = f"{100 * sum(seconds) / total:.1f} %" if total else ""
+        table.add_row(name, str(len(seconds)), f"{1e3 * sum(seconds):.3f}", share)
+    console.print(table)
 
 
 def print_rows(console: Console, title: str, rows: Sequence[Row], profile: Profile) -> None:

@@ -12,8 +12,12 @@ import numpy as np
 
 from ....cl.runtime import Runtime, find_runtime
 from ....errors import BundleError, InputError
+from ....ir.device.device_descriptions import is_description, read_description
+from ....ir.device.device_info import DeviceInfo
+from ....ir.graph import Graph
 from ....ir.precision import PrecisionPolicy
 from ....ir.tensor_type import TensorType
+from ....lazy_dataclass import dataclass
 from ....plan.bundle.bundle import SUFFIX, Bundle, Content, GraphText, Variant, programs_of
 from ....plan.bundle.dispatch_key import DispatchKey
 from ....plan.bundle.graph_record import record_graph
@@ -24,11 +28,13 @@ from ...execute.build_progress_bar import build_progress
 from ...execute.run_trace import RunTrace
 from ...model.background.graph_compiler import Compiler
 from ...model.compile_options import CompileOptions, parse_precision, parse_tolerance
+from ...model.device_plan import graph_planner
 from ...model.model_inputs_outputs import NodeArg, describe_model
 from ...precision.auto_model import choose_precision
 from ..values.ort_value import parse_shape
 
 if TYPE_CHECKING:
+    from ....plan.planner import Planned
     from ...model.control_flow.import_control_flow import Imported
     from ...model.imported_model import ImportedModel
 
@@ -52,7 +58,9 @@ def compile_model(
     """Compile `model` (.onnx path or bytes) and write it to the bundle at `path`.
 
     shapes: input shapes by name, for models with open dimensions; several mappings give several variants.
-    device: one or more device requests, as of InferenceSession. precision, tolerance: as of InferenceSession; None
+    device: one or more device requests, as of InferenceSession; or descriptions of devices that need not be here: .json
+        files of `opalite devices --export`, or names of the package's own (docs/devices.md). Their programs are built
+        at first use on the device. precision, tolerance: as of InferenceSession; None
         takes OPALITE_PRECISION and OPALITE_TOLERANCE.
     inputs: arrays by name on which precision 'auto' is decided for each device. Inputs that are missing, or have other
         shapes than the variant, are replaced by random numbers. report: called with the decision, as text.
@@ -79,23 +87,43 @@ def compile_model(
     variants = []
     notes: list[str] = []
     for request in requests:
+        if is_description(request):
+            absent = read_description(request or "")
+            target_of = _Target(absent, graph_planner(absent, options, keeps_graph=True))
+            variants += [_compiled(imported, target_of, _input_types(imported, one)) for one in wanted]
+            imported.reset()
+            continue
         compiler = Compiler(find_runtime(request), options)
         for one in wanted:
-            feeds = {a.name: _input_type(a, one) for a in imported.inputs}
+            feeds = _input_types(imported, one)
             if options.precision == "auto":
                 policy, lines = _choose(model, compiler.rt, options, feeds, inputs or {})
                 compiler = compiler.by(policy)
                 notes += lines
                 if report is not None:
                     report("\n".join(lines))
-            variants.append(_compiled(imported, compiler, feeds))
+            plan = partial(compiler.plan, trace=RunTrace(), keeps_graph=True)
+            variants.append(_compiled(imported, _Target(compiler.rt.info, plan, compiler.rt), feeds))
         imported.reset()
     bundle = Bundle(variants, describe_model(imported) | {"notes": notes})
     save_bundle(path, bundle)
     return bundle
 
 
-def _compiled(imported: ImportedModel, compiler: Compiler, feeds: Mapping[str, TensorType]) -> Variant:
+@dataclass(frozen=True)
+class _Target:
+    """A device to compile for, and a function that plans a graph for it. rt: None for a device that is not here."""
+
+    info: DeviceInfo
+    plan: Callable[[Graph], Planned]
+    rt: Runtime | None = None
+
+
+def _input_types(imported: ImportedModel, shapes: Shapes) -> dict[str, TensorType]:
+    return {a.name: _input_type(a, shapes) for a in imported.inputs}
+
+
+def _compiled(imported: ImportedModel, target: _Target, feeds: Mapping[str, TensorType]) -> Variant:
     """Compile the variant for these input types: one program, or a control flow of several programs."""
     shapes = {name: t.shape for name, t in feeds.items()}
     try:
@@ -104,21 +132,19 @@ def _compiled(imported: ImportedModel, compiler: Compiler, feeds: Mapping[str, T
         flow = imported.flow(feeds)
         if not flow.graphs:
             raise
-        return _compiled_flow(imported, compiler, flow, shapes)
-    planned = compiler.plan(segment.graph, RunTrace(), keeps_graph=True)
+        return _compiled_flow(imported, target, flow, shapes)
+    planned = target.plan(segment.graph)
     program = imported.complete(planned.template or planned.program, segment)
     assert planned.emitted is not None
     graph = GraphText(*encode_graphs([record_graph(planned.emitted, program)]))
-    return _with_binaries(compiler.rt, program, imported.needs(program, segment, shapes), graph)
+    return _variant(target, program, imported.needs(program, segment, shapes), graph)
 
 
-def _compiled_flow(imported: ImportedModel, compiler: Compiler, found: Imported, shapes: Shapes) -> Variant:
-    plans = [compiler.plan(graph, RunTrace(), keeps_graph=True) for graph in found.graphs]
+def _compiled_flow(imported: ImportedModel, target: _Target, found: Imported, shapes: Shapes) -> Variant:
+    plans = [target.plan(graph) for graph in found.graphs]
     flow = Flow(tuple(p.program for p in plans), found.steps, tuple(a.name for a in imported.outputs))
     graphs = [record_graph(p.emitted, p.program) for p in plans if p.emitted is not None]
-    return _with_binaries(
-        compiler.rt, flow, DispatchKey.of_all(flow.programs, shapes), GraphText(*encode_graphs(graphs, flow))
-    )
+    return _variant(target, flow, DispatchKey.of_all(flow.programs, shapes), GraphText(*encode_graphs(graphs, flow)))
 
 
 def _is_same(model: str | os.PathLike[str], target: Path) -> bool:
@@ -161,8 +187,11 @@ def _parse_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes]:
     return [{name: parse_shape(shape) for name, shape in one.items()} for one in wanted]
 
 
-def _with_binaries(rt: Runtime, program: Content, needs: DispatchKey, graph: GraphText) -> Variant:
-    """A variant with `program` and the driver's binaries of its sources, which spare the compiler at loading."""
+def _variant(target: _Target, program: Content, needs: DispatchKey, graph: GraphText) -> Variant:
+    """A variant with `program`; of a device that is here, also the driver's binaries, which spare the compiler."""
+    rt = target.rt
+    if rt is None:
+        return Variant(target.info, program, needs=needs, graph=lambda: graph)
     specs = [s.parts for p in programs_of(program) for s in p.sources]
     with build_progress() as progress:
         rt.build_all(specs, progress)

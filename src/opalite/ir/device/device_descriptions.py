@@ -1,0 +1,51 @@
+"""Device descriptions: DeviceInfo files by path, or by the name of one that comes with the package."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ...errors import InputError
+from .device_info import DeviceInfo
+
+FOLDER = Path(__file__).parent / "descriptions"
+SUFFIX = ".json"
+
+
+def description_names() -> list[str]:
+    """Names of the descriptions that come with the package, such as 'adreno_640'."""
+    return sorted(p.stem for p in FOLDER.glob(f"*{SUFFIX}"))
+
+
+def is_description(request: str | None) -> bool:
+    """Whether a device request names a description: a .json file, or one of the package's."""
+    return bool(request) and (request.endswith(SUFFIX) or request in description_names())  # type: ignore[union-attr]
+
+
+def read_description(request: str) -> DeviceInfo:
+    """The device that a .json file, or a description of the package by its name, describes.
+
+    Raises InputError for a file that cannot be read or holds something else.
+    """
+    path = Path(request) if request.endswith(SUFFIX) else FOLDER / f"{request}{SUFFIX}"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise InputError(
+            f"device description '{request}' cannot be read ({getattr(e, 'strerror', None) or e}); give a .json file of "
+            f"`opalite devices --export`, or one of {', '.join(description_names())}"
+        ) from e
+    try:
+        return DeviceInfo.from_json(text)
+    except (ValueError, TypeError, AttributeError) as e:
+        raise InputError(
+            f"device description '{path}' does not describe a device ({e}); `opalite devices --export FILE.json` "
+            "writes one"
+        ) from e
+
+
+def about(request: str) -> str:
+    """A sentence on where a description's numbers come from, '' if its file does not say."""
+    path = Path(request) if request.endswith(SUFFIX) else FOLDER / f"{request}{SUFFIX}"
+    found = json.loads(path.read_text(encoding="utf-8")).get("about", "")
+    return found if isinstance(found, str) else ""

@@ -1,0 +1,167 @@
+"""DevicePlan: the plan of a model for a device that need not be here, by its description alone."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
+
+from ...errors import BundleError, InputError
+from ...ir.device.device_info import DeviceInfo
+from ...ir.graph import Graph
+from ...ir.precision import Precision, PrecisionPolicy
+from ...ir.tensor_type import TensorType
+from ...lazy_dataclass import dataclass
+from ...plan.program import LaunchStep, MemoryReport, NodeReport, Program
+from ..execute.memory.slot_memory import arena_regions
+from ..report.explanation import Explanation
+from .background.plan_graph import compute_largest
+from .compile_options import CompileOptions
+from .imported_model import ImportedModel
+from .model_inputs_outputs import example_shapes
+
+if TYPE_CHECKING:
+    from ...plan.planner import Planned
+
+
+@dataclass(frozen=True)
+class DevicePlan:
+    """The programs of a model for one device and one set of input shapes, with estimated times.
+
+    assumed: shapes of inputs with open dimensions for which the caller gave none.
+    """
+
+    device: DeviceInfo
+    precision: str
+    programs: tuple[Program, ...]
+    assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> list[NodeReport]:
+        """Reports of all nodes in order of execution; `seconds` are the cost model's estimates."""
+        return [report for program in self.programs for report in program.placement]
+
+    @property
+    def launches(self) -> list[LaunchStep]:
+        """Kernel launches of one run."""
+        return [s for program in self.programs for s in program.steps if isinstance(s, LaunchStep)]
+
+    @property
+    def kernels(self) -> Counter[str]:
+        """Launches by kernel."""
+        return Counter(s.kernel for s in self.launches)
+
+    @property
+    def layouts(self) -> Counter[str]:
+        """Outputs of nodes by place."""
+        return Counter(place for report in self.nodes for place in report.places)
+
+    @property
+    def seconds(self) -> float:
+        """Estimated seconds of one run: the sum over all nodes."""
+        return sum(report.seconds for report in self.nodes)
+
+    @property
+    def memory(self) -> MemoryReport:
+        """The memory plan; of several programs, the sums."""
+        total = MemoryReport()
+        for m in (program.memory for program in self.programs):
+            total.chosen = m.chosen
+            total.totals[m.chosen] = total.totals.get(m.chosen, 0) + m.totals.get(m.chosen, 0)
+            total.static += m.static
+            total.separate += m.separate
+            total.images += m.images
+        return total
+
+    def to_raw(self) -> dict[str, Any]:
+        """The plan as JSON-ready data: kernels, launches, layouts, bytes moved and held, estimated milliseconds."""
+        memory = self.memory
+        return {
+            "device": self.device.name,
+            "precision": self.precision,
+            "kernels": dict(sorted(self.kernels.items())),
+            "launches": len(self.launches),
+            "layouts": dict(sorted(self.layouts.items())),
+            "host_nodes": sum(r.target == "host" for r in self.nodes),
+            "bytes_moved": int(sum(s.nbytes for s in self.launches)),
+            "arena_bytes": memory.totals.get(memory.chosen, 0),
+            "image_bytes": memory.images,
+            "weight_bytes": memory.static,
+            "predicted_ms": float(f"{1e3 * self.seconds:.4g}"),
+        }
+
+    def explain(self) -> Explanation:
+        """The plan as `session.explain()` returns it for a device that is here."""
+        found = Explanation(self.device.name, nodes=self.nodes)
+        for program in self.programs:
+            found.memory.append(program.memory)
+            found.arenas.append(arena_regions(program))
+        found.notes.append("planned by the device's description; times are estimates")
+        return found
+
+
+def plan_for_device(
+    model: str | os.PathLike[str] | bytes | ImportedModel,
+    device: DeviceInfo,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    precision: str | PrecisionPolicy | None = None,
+    memory: str = "auto",
+    strict: bool = False,
+) -> DevicePlan:
+    """Plan `model` for `device`, which need not be here.
+
+    shapes: of inputs by name; open dimensions without a shape get an example. precision: as of InferenceSession, but
+    for 'auto', which needs the device; None stores halves where that is faster on the device. Raises InputError for
+    shapes that do not fit, BundleError for a model whose shapes depend on data.
+    """
+    imported = model if isinstance(model, ImportedModel) else ImportedModel(model)
+    given = dict(shapes or {})
+    examples = example_shapes(imported.inputs)
+    if unknown := given.keys() - examples.keys():
+        raise InputError(
+            f"a shape is given for {', '.join(sorted(unknown))}, but the model's inputs are {', '.join(examples)}"
+        )
+    is_open = {a.name for a in imported.inputs if not all(isinstance(d, int) for d in a.shape)}
+    assumed = {n: examples[n] for n in is_open if n in examples and n not in given}
+    types = {a.name: TensorType(a.dtype, (examples | given)[a.name]) for a in imported.inputs if a.dtype is not None}
+    wanted = ("fp16" if device.fast_half else "fp32") if precision is None else precision
+    options = CompileOptions(wanted, memory, "none", strict)
+    make = graph_planner(device, options)
+    try:
+        planned = [make(imported.only_segment(types).graph)]
+    except BundleError:
+        flow = imported.flow(types)
+        if not flow.graphs:
+            raise
+        planned = [make(graph) for graph in flow.graphs]
+    imported.reset()
+    named = wanted if isinstance(wanted, str) else "a policy"
+    return DevicePlan(device, named, tuple(p.program for p in planned), assumed)
+
+
+def graph_planner(device: DeviceInfo, options: CompileOptions, keeps_graph: bool = False) -> Callable[[Graph], Planned]:
+    """A function that plans a graph, which is consumed, for a device by its description.
+
+    Raises InputError for precision 'auto' and for tuning, which need the device.
+    """
+    from ...plan.planner import Knowledge, PlanOptions, plan
+
+    if options.precision == "auto" or options.tune != "none":
+        what = "precision auto compares programs" if options.precision == "auto" else "tuning measures kernels"
+        raise InputError(
+            f"{what} on the device, and {device.name} is only described; choose fp32 or fp16, and no tuning"
+        )
+    named = options.precision
+    policy = PrecisionPolicy.named(named) if isinstance(named, str) else named
+    if policy.precision is Precision.FP16_FAST and not device.half_sums:
+        raise InputError(f"precision fp16_fast needs half arithmetic, which {device.name} lacks; use fp16 or fp32")
+    wanted = PlanOptions(policy, options.memory, options.strict, late_weights=True, keeps_graph=keeps_graph)
+
+    def make(graph: Graph) -> Planned:
+        compute_largest(graph, policy)
+        return plan(graph, wanted, Knowledge(device))
+
+    return make
