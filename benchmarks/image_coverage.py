@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from opalite.ir import DeviceInfo
+from opalite.ir.device.device_descriptions import FOLDER as FIXTURES
 from opalite.kernels import kernels_for
 from opalite.kernels.data_movement.layout_cast import PlaceCastStream
 from opalite.plan.program import NodeReport
 
-from .plans_by_device import FIXTURES
 from .programs.__main__ import find_models
 from .programs.record import graphs_of, load, plan
 

@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from .run.execute.run_trace import Timing
     from .run.model.model_inputs_outputs import ModelMetadata, NodeArg
     from .run.queue.infer_queue import InferQueue, Job
+    from .run.report.device_plan import DevicePlan, plan_for_device
     from .run.report.explanation import Explanation
 
     __version__: str
@@ -130,6 +131,7 @@ __all__ = [
     "DeviceInfo",
     "DeviceLostError",
     "DeviceMemoryError",
+    "DevicePlan",
     "ExecutionMode",
     "ExecutionOrder",
     "Explanation",
@@ -213,6 +215,7 @@ __all__ = [
     "has_collective_ops",
     "install_as_onnxruntime",
     "package_name",
+    "plan_for_device",
     "preload_dlls",
     "print_debug_info",
     "register_execution_provider_library",
@@ -256,6 +259,7 @@ _MODULES = {
         "SparseTensor"
     ),
     ".run.api.values.io_binding": "IOBinding SessionIOBinding",
+    ".run.report.device_plan": "DevicePlan plan_for_device",
     ".run.report.explanation": "Explanation",
     ".run.api.values.ort_value": "OrtValue",
     ".run.api.caches.model_state": "State",

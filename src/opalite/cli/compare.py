@@ -38,8 +38,8 @@ WORSE = {"launches": 0.0, "host_nodes": 0.0, "bytes_moved": 0.02, "arena_bytes":
 @click.option("--against", default=None, metavar="FILE.json", help="Exit with 1 if a plan is worse than in this file.")
 def command(model: str, devices: str, memory: str, as_json: bool, output: str | None, against: str | None) -> None:
     """Plan MODEL for several devices: kernels, launches, memory and estimated times."""
-    from ..run.model.device_plan import plan_for_device
     from ..run.model.imported_model import ImportedModel
+    from ..run.report.device_plan import plan_for_device
 
     check_writable(output)
     names = [n for n in devices.split(",") if n] or description_names()
@@ -52,11 +52,11 @@ def command(model: str, devices: str, memory: str, as_json: bool, output: str | 
         for name in names
     }
     records = {name: found.to_raw() for name, found in plans.items()}
-    text = json.dumps(records, indent=1)
+    text = plans_text(records)
     if output is not None:
-        write_text(output, text + "\n")
+        write_text(output, text)
     if as_json:
-        click.echo(text)
+        click.echo(text, nl=False)
     else:
         console = make_console()
         for name, shape in next(iter(plans.values())).assumed.items():
@@ -70,6 +70,15 @@ def command(model: str, devices: str, memory: str, as_json: bool, output: str | 
         for line in worse:
             click.echo(line, err=True)
         sys.exit(1 if worse else 0)
+
+
+def plans_text(records: Mapping[str, Mapping[str, Any]]) -> str:
+    """Plans as JSON with a line for each figure, so that a diff names device and figure."""
+    devices = (
+        f" {json.dumps(name)}: {{\n" + ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in r.items()) + "\n }"
+        for name, r in records.items()
+    )
+    return "{\n" + ",\n".join(devices) + "\n}\n"
 
 
 def worse_plans(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

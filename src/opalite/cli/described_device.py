@@ -9,7 +9,7 @@ from ..ir.device.device_info import DeviceInfo
 from .shared_options import option_value, parse_shapes
 
 if TYPE_CHECKING:
-    from ..run.model.device_plan import DevicePlan
+    from ..run.report.device_plan import DevicePlan
 
 
 def find_info(request: str | None) -> DeviceInfo:
@@ -23,7 +23,7 @@ def find_info(request: str | None) -> DeviceInfo:
 
 def described_plan(model: str) -> DevicePlan:
     """The plan of `model` for the device or description that --device names, by the command's shared options."""
-    from ..run.model.device_plan import plan_for_device
+    from ..run.report.device_plan import plan_for_device
 
     return plan_for_device(
         model,

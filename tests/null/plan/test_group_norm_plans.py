@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.plans_by_device import plan
 from onnx.numpy_helper import from_array
 
 from opalite.ir import DeviceInfo
 from opalite.plan.program import LaunchStep
 from opalite.run.model.imported_model import ImportedModel
+from tests.helpers.device_plans import plan
 
 from ...helpers.onnx_text import parse
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.plans_by_device import plan
 
 from opalite.ir import DeviceInfo
 from opalite.ir.device.device_family import PTX_MMA, PTX_WGMMA
@@ -16,6 +15,7 @@ from opalite.ir.tensor_type import TensorType
 from opalite.plan.program import LaunchStep
 from opalite.run.model.imported_model import ImportedModel
 from opalite.run.model.model_inputs_outputs import example_shapes
+from tests.helpers.device_plans import plan
 
 from ...fuzz.null import compute
 from ...helpers.graphs import check_same, feeds_for, run_graph

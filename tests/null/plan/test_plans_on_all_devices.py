@@ -6,12 +6,12 @@ import math
 from pathlib import Path
 
 import pytest
-from benchmarks.plans_by_device import FIXTURES, plan
 
 from opalite.ir import DeviceInfo
 from opalite.plan.program import LaunchStep
 from opalite.run.model.imported_model import ImportedModel
 from opalite.run.model.model_inputs_outputs import example_shapes
+from tests.helpers.device_plans import FIXTURES, plan
 
 from ...helpers.small_models import classifier, tagger, transformer_block
 

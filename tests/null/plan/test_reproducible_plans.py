@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from benchmarks.plans_by_device import FIXTURES, plan
 
 from opalite.expr.expression import Expr
 from opalite.ir import DeviceInfo, Graph
@@ -22,6 +21,7 @@ from opalite.plan.bundle.bundle import Bundle, Variant
 from opalite.plan.bundle.write_bundle import save_bundle
 from opalite.run.model.imported_model import ImportedModel
 from opalite.run.model.model_inputs_outputs import describe_model, example_shapes
+from tests.helpers.device_plans import FIXTURES, plan
 
 from ...helpers.small_models import classifier, dense, tagger, transformer_block
 

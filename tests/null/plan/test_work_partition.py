@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from benchmarks.models.llama import Shape, decoder
-from benchmarks.plans_by_device import plan
 
 from opalite.ir import DeviceInfo
 from opalite.ir.device.device_family import PTX_MMA
 from opalite.plan.program import LaunchStep
 from opalite.plan.work_partition import NO_PARTITION
 from opalite.run.model.imported_model import ImportedModel
+from tests.helpers.device_plans import plan
 
 from ...helpers.onnx_text import parse
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -32,16 +33,31 @@ def read_description(request: str) -> DeviceInfo:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
         raise InputError(
-            f"device description '{request}' cannot be read ({getattr(e, 'strerror', None) or e}); give a .json file of "
-            f"`opalite devices --export`, or one of {', '.join(description_names())}"
+            f"device description '{request}' cannot be read ({getattr(e, 'strerror', None) or e}); give a .json file "
+            f"of `opalite devices --export`, or one of {', '.join(description_names())}"
         ) from e
     try:
-        return DeviceInfo.from_json(text)
+        found = DeviceInfo.from_json(text)
+        _check_types(found)
     except (ValueError, TypeError, AttributeError) as e:
         raise InputError(
             f"device description '{path}' does not describe a device ({e}); `opalite devices --export FILE.json` "
             "writes one"
         ) from e
+    return found
+
+
+def _check_types(device: DeviceInfo) -> None:
+    """ValueError for a field of another type than its default's."""
+    default = DeviceInfo()
+    for field in dataclasses.fields(DeviceInfo):
+        value, usual = getattr(device, field.name), getattr(default, field.name)
+        fits = type(value) is type(usual)
+        if fits and isinstance(usual, tuple):
+            kind = int if usual and isinstance(usual[0], int) else str
+            fits = (len(value) == len(usual) or kind is str) and all(type(v) is kind for v in value)
+        if not fits:
+            raise ValueError(f"{field.name} is {value!r}, where one like {usual!r} is expected")
 
 
 def about(request: str) -> str:

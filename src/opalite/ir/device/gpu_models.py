@@ -1,7 +1,7 @@
 """GPU models by the words in their names: generation, wave size, multiply-adds per clock.
 
 Each table names its source: a vendor's public document or public driver code. No figure was measured here unless the
-device's file in tests/fixtures/devices says so.
+device's file in descriptions/ says so.
 """
 
 from __future__ import annotations

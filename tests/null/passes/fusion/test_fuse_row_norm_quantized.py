@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.models.llama import LLAMA_TINY, Shape, decoder
-from benchmarks.plans_by_device import plan
 
 from opalite.errors import ShapeError
 from opalite.ir import DeviceInfo, DType, Graph, TensorType, Value
@@ -24,6 +23,7 @@ from opalite.passes.fusion.fuse_norm_matmul import fuse_norm_skinny_matmul
 from opalite.passes.rewrite_driver import Context, run_rule
 from opalite.plan.program import LaunchStep
 from opalite.run.model.imported_model import ImportedModel
+from tests.helpers.device_plans import plan
 
 from ....helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
 from ....helpers.kernel_test_harness import make_node

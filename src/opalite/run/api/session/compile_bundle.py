@@ -28,9 +28,9 @@ from ...execute.build_progress_bar import build_progress
 from ...execute.run_trace import RunTrace
 from ...model.background.graph_compiler import Compiler
 from ...model.compile_options import CompileOptions, parse_precision, parse_tolerance
-from ...model.device_plan import graph_planner
 from ...model.model_inputs_outputs import NodeArg, describe_model
 from ...precision.auto_model import choose_precision
+from ...report.device_plan import graph_planner
 from ..values.ort_value import parse_shape
 
 if TYPE_CHECKING:

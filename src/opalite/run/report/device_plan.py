@@ -9,6 +9,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BundleError, InputError
+from ...ir.device.device_descriptions import read_description
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Graph
 from ...ir.precision import Precision, PrecisionPolicy
@@ -16,11 +17,11 @@ from ...ir.tensor_type import TensorType
 from ...lazy_dataclass import dataclass
 from ...plan.program import LaunchStep, MemoryReport, NodeReport, Program
 from ..execute.memory.slot_memory import arena_regions
-from ..report.explanation import Explanation
-from .background.plan_graph import compute_largest
-from .compile_options import CompileOptions
-from .imported_model import ImportedModel
-from .model_inputs_outputs import example_shapes
+from ..model.background.plan_graph import compute_largest
+from ..model.compile_options import CompileOptions
+from ..model.imported_model import ImportedModel
+from ..model.model_inputs_outputs import example_shapes
+from .explanation import Explanation
 
 if TYPE_CHECKING:
     from ...plan.planner import Planned
@@ -104,7 +105,7 @@ class DevicePlan:
 
 def plan_for_device(
     model: str | os.PathLike[str] | bytes | ImportedModel,
-    device: DeviceInfo,
+    device: DeviceInfo | str,
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     precision: str | PrecisionPolicy | None = None,
@@ -113,10 +114,13 @@ def plan_for_device(
 ) -> DevicePlan:
     """Plan `model` for `device`, which need not be here.
 
-    shapes: of inputs by name; open dimensions without a shape get an example. precision: as of InferenceSession, but
-    for 'auto', which needs the device; None stores halves where that is faster on the device. Raises InputError for
-    shapes that do not fit, BundleError for a model whose shapes depend on data.
+    device: a DeviceInfo, the path of its .json file, or the name of a description of the package. shapes: of inputs by
+    name; open dimensions without a shape get an example. precision: as of InferenceSession, but for 'auto', which needs
+    the device; None stores halves where that is faster on the device. Raises InputError for shapes that do not fit,
+    BundleError for a model whose shapes depend on data.
     """
+    if isinstance(device, str):
+        device = read_description(device)
     imported = model if isinstance(model, ImportedModel) else ImportedModel(model)
     given = dict(shapes or {})
     examples = example_shapes(imported.inputs)

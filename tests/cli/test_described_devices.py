@@ -1,0 +1,112 @@
+"""Commands for devices that are not here: inspect, profile --plan, compare and compile by a description."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import opalite
+from opalite.cli import main
+from opalite.cli.compare import worse_plans
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(main, list(args))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    w = numpy_helper.from_array(np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype(np.float32), "w")
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["y"], "relu"),
+    ]
+    ins = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 16, 16])]
+    outs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 8, 16, 16])]
+    graph = helper.make_graph(nodes, "small", ins, outs, [w])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return str(path)
+
+
+def test_plans_of_several_devices(model: str) -> None:
+    result = run("compare", model, "--devices", "adreno_640,mali_g610", "--shape", "x:2x3x16x16", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert list(found) == ["adreno_640", "mali_g610"]
+    assert found["adreno_640"]["precision"] == "fp16"
+    assert found["adreno_640"]["kernels"] != found["mali_g610"]["kernels"]
+    assert all(f["launches"] == sum(f["kernels"].values()) and f["predicted_ms"] > 0 for f in found.values())
+    table = run("compare", model, "--devices", "adreno_640,mali_g610").stdout
+    assert "x: [1, 3, 16, 16] assumed" in table
+    assert "mali_g610" in table
+
+
+def test_a_worse_plan_ends_with_1(model: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "plans.json")
+    assert run("compare", model, "--devices", "adreno_640", "-o", file).exit_code == 0
+    assert run("compare", model, "--devices", "adreno_640", "--against", file).exit_code == 0
+    plans = json.loads(Path(file).read_text())
+    plans["adreno_640"]["launches"] -= 1
+    Path(file).write_text(json.dumps(plans))
+    result = run("compare", model, "--devices", "adreno_640", "--against", file)
+    assert result.exit_code == 1
+    assert "adreno_640: launches" in result.output
+    assert not worse_plans({}, plans), "a device that was not there before"
+    Path(file).write_text('{"adreno_640": {}}')
+    result = run("compare", model, "--devices", "adreno_640", "--against", file)
+    assert result.exit_code == 1
+    assert "does not hold plans" in result.output
+
+
+def test_inspect_and_profile_by_description(model: str) -> None:
+    result = run("inspect", model, "--device", "adreno_750")
+    assert result.exit_code == 0, result.output
+    assert "Adreno(TM) 750" in result.stdout
+    assert "times are estimates" in result.stdout
+    assert "candidate" in run("inspect", model, "--device", "adreno_750", "--node", "conv").stdout
+    profiled = run("profile", model, "--plan", "--device", "adreno_750").stdout
+    assert "expected on QUALCOMM Adreno(TM) 750" in profiled
+    refused = run("profile", model, "--device", "adreno_750")
+    assert refused.exit_code == 1
+    assert "give --plan too" in refused.output
+
+
+@pytest.mark.parametrize("text", [None, "[]", "{", '{"name": 3}', '{"compute_units": "many"}', '{"image2d_max": 4}'])
+def test_files_that_describe_no_device(model: str, tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "device.json"
+    if text is not None:
+        file.write_text(text)
+    result = run("inspect", model, "--device", str(file))
+    assert result.exit_code == 1
+    assert "internal error" not in result.output
+    assert "opalite devices --export" in result.output
+
+
+def test_what_needs_the_device_is_refused(model: str, tmp_path: Path) -> None:
+    bundle = str(tmp_path / "m.opal")
+    for options in (("--precision", "auto"), ("--tune", "fast")):
+        result = run("compile", model, bundle, "--device", "mali_g76", *options)
+        assert result.exit_code == 1
+        assert "only described" in result.output
+
+
+def test_a_bundle_for_a_description_runs_on_that_device(model: str, tmp_path: Path) -> None:
+    device, bundle = str(tmp_path / "here.json"), str(tmp_path / "m.opal")
+    assert run("devices", "--export", device).exit_code == 0
+    result = run("compile", model, bundle, "--device", device, "--device", "adreno_640", "--shape", "x:1x3x16x16")
+    assert result.exit_code == 0, result.output
+    x = np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype(np.float32)
+    (want,) = opalite.InferenceSession(model).run(None, {"x": x})
+    (got,) = opalite.InferenceSession(bundle).run(None, {"x": x})
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    refused = run("devices", "--export", str(tmp_path / "here.txt"))
+    assert refused.exit_code == 1
+    assert "a description is a .json file" in refused.output
