@@ -183,7 +183,8 @@ def _error(failure: ServeError, scope: Scope) -> Answer:
     status, headers, body = error_answer(failure)
     if not scope["path"].startswith("/v1/"):
         return status, headers, body
-    own = object_answer(openai_error(failure)[1], status)
+    status, told = openai_error(failure)
+    own = object_answer(told, status)
     kept = [(name, value) for name, value in headers if name not in (b"content-type", b"content-length")]
     return status, own[1] + kept, own[2]
 

@@ -34,11 +34,15 @@ NO_CUDA_MEMORY = "CUDA shared memory is not offered: OpenCL opens no CUDA handle
 
 
 class ServeError(OpaliteError):
-    """A failed request. status: HTTP status. code: name of the gRPC status. retry_after_s: seconds before a retry."""
+    """A failed request. status: HTTP status. code: name of the gRPC status. retry_after_s: seconds before a retry.
+
+    param: the request's field that is at fault, for OpenAI's clients.
+    """
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "INTERNAL"
     retry_after_s: float | None = None
+    param: str | None = None
 
     @property
     def kind(self) -> str:

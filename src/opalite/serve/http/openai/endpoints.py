@@ -54,7 +54,10 @@ class OpenAI(Calls):
 
     async def model(self, scope: Scope, receive: Receive) -> Answer:
         name, _ = model_of(scope)
-        self._server.model_metadata(name)
+        try:
+            self._server.model_metadata(name)
+        except NotFound as e:
+            raise _no_model(name) from e
         return object_answer(_model(name))
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,7 +80,7 @@ class OpenAI(Calls):
         try:
             metadata = self._server.model_metadata(asked.model)
         except NotFound as e:
-            raise NotFound(f"The model '{asked.model[:255]}' does not exist; GET /v1/models lists names") from e
+            raise _no_model(asked.model) from e
         if not metadata.platform.startswith("text_"):
             raise Unsupported(f"model '{asked.model}' does not generate text; POST /v2/models/{asked.model}/infer")
         self._server.admit(asked.model)
@@ -140,9 +143,17 @@ class OpenAI(Calls):
 
 
 def openai_error(failure: ServeError) -> tuple[int, dict[str, Any]]:
-    """Status and body of an error, as OpenAI's clients read it."""
-    kind = _TYPES.get(failure.status, "invalid_request_error" if failure.status < 500 else "server_error")
-    return failure.status, {"error": {"message": str(failure), "type": kind, "param": None, "code": None}}
+    """Status and body of an error, as OpenAI's clients read it. What is not offered is no fault of the server here."""
+    status = 400 if isinstance(failure, Unsupported) else failure.status
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    code = "model_not_found" if failure.param == "model" and status == 404 else None
+    return status, {"error": {"message": str(failure), "type": kind, "param": failure.param, "code": code}}
+
+
+def _no_model(name: str) -> NotFound:
+    failure = NotFound(f"The model '{name[:255]}' does not exist; GET /v1/models lists names")
+    failure.param = "model"
+    return failure
 
 
 def _model(name: str) -> dict[str, Any]:
@@ -160,8 +171,8 @@ def _whole(
         choice: dict[str, Any] = {"index": number, "finish_reason": reason}
         if form.is_chat:
             message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
-            if asked.has_tools:
-                content, calls = find_tool_calls(text)
+            if asked.most_calls != 0:
+                content, calls = find_tool_calls(text, asked.most_calls)
                 if calls:
                     message |= {"content": content or None, "tool_calls": calls}
                     choice["finish_reason"] = "tool_calls"
@@ -208,7 +219,7 @@ async def _events(
                     yield delta(number, {"role": "assistant", "content": ""})
                 elif echoed := _echoed(asked, requests[number]):
                     yield delta(number, {"content": echoed})
-            if asked.has_tools:
+            if asked.most_calls != 0:
                 held[number] = held.get(number, "") + text
             elif text or response.logprobs:
                 yield delta(number, {"content": text}, None, _logprobs(asked, form, response))
@@ -216,8 +227,8 @@ async def _events(
                 continue
             ends.append(response.parameters)
             reason = _REASONS.get(str(response.parameters.get("reason")), "stop")
-            if asked.has_tools:
-                content, calls = find_tool_calls(held.pop(number))
+            if asked.most_calls != 0:
+                content, calls = find_tool_calls(held.pop(number), asked.most_calls)
                 if content:
                     yield delta(number, {"content": content})
                 if calls:

@@ -6,6 +6,7 @@ other servers of open models: top_k, min_p, repetition_penalty, ignore_eos, chat
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ Check = Callable[[str, Any], Any]
 class TextRequest:
     """One request. prompts: the texts to continue, or one list of messages. choices: texts for each prompt.
 
-    options: those of Generator.stream. echo: begin texts with their prompts. has_tools: whether calls of functions are
-    looked for in the answer. usage: send the numbers of tokens at the end of a stream.
+    options: those of Generator.stream. echo: begin texts with their prompts. most_calls: calls of functions that are
+    looked for in the answer; None for any number. usage: send the numbers of tokens at the end of a stream.
     """
 
     model: str
@@ -35,7 +36,7 @@ class TextRequest:
     stream: bool = False
     usage: bool = False
     echo: bool = False
-    has_tools: bool = False
+    most_calls: int | None = 0
 
     def option_sets(self) -> list[dict[str, Any]]:
         """The options of each text, prompts first. Texts of one prompt differ by their seeds."""
@@ -56,10 +57,12 @@ def read_completion(body: Mapping[str, Any]) -> TextRequest:
     prompts = _prompts(fields.pop("prompt", None))
     fields.setdefault("max_tokens", _DEFAULT_COMPLETION_TOKENS)
     if (best := fields.pop("best_of", None)) is not None and best != fields.get("n", 1):
-        raise Unsupported("'best_of' other than 'n' is not offered; ask for 'n' texts, and choose by their logprobs")
+        raise _lacking("best_of", "other than 'n' is not offered; ask for 'n' texts, and choose by their logprobs")
     if fields.pop("suffix", None):
-        raise Unsupported("'suffix' is not offered; write the gap into the prompt, in the words of the model")
+        raise _lacking("suffix", "is not offered; write the gap into the prompt, in the words of the model")
     echo = fields.pop("echo", False)
+    if echo and fields.get("logprobs") is not None:
+        raise _lacking("logprobs", "of prompts are not offered; ask for logprobs or for echo")
     return _request(fields, prompts, echo)
 
 
@@ -68,7 +71,7 @@ def read_chat(body: Mapping[str, Any]) -> TextRequest:
     fields = _read(body, {**_COMMON, **_CHAT})
     messages = fields.pop("messages", None)
     if messages is None:
-        raise Invalid("'messages' is missing: a list of {'role', 'content'}")
+        raise _wrong("messages", "is missing: a list of {'role', 'content'}")
     longest = fields.pop("max_completion_tokens", None)
     if longest is not None:
         fields["max_tokens"] = longest
@@ -76,32 +79,38 @@ def read_chat(body: Mapping[str, Any]) -> TextRequest:
     if fields.pop("logprobs", False):
         fields["logprobs"] = count or 0
     elif count is not None:
-        raise Invalid("'top_logprobs' needs 'logprobs': true")
+        raise _wrong("top_logprobs", "needs 'logprobs': true")
     tools, choice = fields.pop("tools", None), fields.pop("tool_choice", None)
+    if choice is not None and not tools:
+        raise _wrong("tool_choice", "needs 'tools'")
     if choice not in (None, "auto", "none"):
-        raise Unsupported(f"'tool_choice' {choice!r} is not offered, because texts are not constrained; use 'auto'")
+        raise _lacking("tool_choice", f"{str(choice)[:64]!r} is not offered: texts are not constrained; use 'auto'")
     if (form := fields.pop("response_format", None)) is not None and form.get("type") != "text":
-        raise Unsupported("'response_format' is not offered except {'type': 'text'}: texts are not constrained")
+        raise _lacking("response_format", "is not offered except {'type': 'text'}: texts are not constrained")
+    several_calls = fields.pop("parallel_tool_calls", True)
     if tools and choice != "none":
         fields["tools"] = tools
     if (template := fields.pop("chat_template_kwargs", None)) is not None:
         fields["template_options"] = template
-    return _request(fields, [messages], False, bool(fields.get("tools")))
+    most_calls = (None if several_calls else 1) if fields.get("tools") else 0
+    return _request(fields, [messages], most_calls=most_calls)
 
 
-def _request(fields: dict[str, Any], prompts: Sequence[Any], echo: bool, has_tools: bool = False) -> TextRequest:
+def _request(
+    fields: dict[str, Any], prompts: Sequence[Any], echo: bool = False, most_calls: int | None = 0
+) -> TextRequest:
     stream, details = fields.pop("stream", False), fields.pop("stream_options", None)
     if details is not None and not stream:
-        raise Invalid("'stream_options' needs 'stream': true")
+        raise _wrong("stream_options", "needs 'stream': true")
     if "ignore_eos" in fields:
         fields["ignore_end"] = fields.pop("ignore_eos")
     model, choices = fields.pop("model", None), fields.pop("n", 1)
     if model is None:
-        raise Invalid("'model' is missing: GET /v1/models lists names")
+        raise _wrong("model", "is missing: GET /v1/models lists names")
     if len(prompts) * choices > _MOST_CHOICES:
-        raise Invalid(f"{len(prompts)} prompts with 'n' {choices} are more than {_MOST_CHOICES} texts at once")
+        raise _wrong("n", f"{choices} and {len(prompts)} prompts are more than {_MOST_CHOICES} texts at once")
     usage = bool(details and details.get("include_usage"))
-    return TextRequest(model, prompts, choices, fields, stream, usage, echo, has_tools)
+    return TextRequest(model, prompts, choices, fields, stream, usage, echo, most_calls)
 
 
 def _read(body: Mapping[str, Any], known: Mapping[str, Check | None]) -> dict[str, Any]:
@@ -109,17 +118,33 @@ def _read(body: Mapping[str, Any], known: Mapping[str, Check | None]) -> dict[st
     found = {}
     for name, value in body.items():
         if name not in known:
-            raise Invalid(f"there is no field '{name[:64]}'{nearest_hint(name, known)}")
+            failure = Invalid(f"there is no field '{name[:64]}'{nearest_hint(name, known)}")
+            failure.param = name[:64]
+            raise failure
         check = known[name]
         if value is not None and check is not None:
             found[name] = check(name, value)
     return found
 
 
+def _wrong(name: str, rest: str) -> Invalid:
+    """An error about a field."""
+    failure = Invalid(f"'{name}' {rest}")
+    failure.param = name.partition("[")[0]
+    return failure
+
+
+def _lacking(name: str, rest: str) -> Unsupported:
+    """An error about a field of OpenAI's that is not offered."""
+    failure = Unsupported(f"'{name}' {rest}")
+    failure.param = name.partition("[")[0]
+    return failure
+
+
 def _of(kind: str, *types: type) -> Check:
     def check(name: str, value: Any) -> Any:
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise Invalid(f"'{name}' is {kind}, got {str(value)[:64]!r}")
+            raise _wrong(name, f"is {kind}, got {str(value)[:64]!r}")
         return value
 
     return check
@@ -128,7 +153,7 @@ def _of(kind: str, *types: type) -> Check:
 def _between(kind: Check, low: float, high: float) -> Check:
     def check(name: str, value: Any) -> Any:
         if not low <= kind(name, value) <= high:
-            raise Invalid(f"'{name}' is from {low:g} to {high:g}, got {value}")
+            raise _wrong(name, f"is from {low:g} to {high:g}, got {value}")
         return value
 
     return check
@@ -137,7 +162,7 @@ def _between(kind: Check, low: float, high: float) -> Check:
 def _stops(name: str, value: Any) -> list[str]:
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list) or len(found) > _MOST_STOPS or not all(isinstance(s, str) and s for s in found):
-        raise Invalid(f"'{name}' is a text, or a list of up to {_MOST_STOPS} texts, each of one character at least")
+        raise _wrong(name, f"is a text, or a list of up to {_MOST_STOPS} texts, each of one character at least")
     return found
 
 
@@ -147,42 +172,79 @@ def _bias(name: str, value: Any) -> dict[str, float]:
         for key, n in value.items()
     )
     if not fits:
-        raise Invalid(f"'{name}' is an object of numbers from -100 to 100 by token ids")
+        raise _wrong(name, "is an object of numbers from -100 to 100 by token ids")
     return dict(value)
 
 
 def _messages(name: str, value: Any) -> list[dict[str, Any]]:
-    """Messages whose contents are texts. Invalid, Unsupported for pictures and sounds."""
+    """Messages for a chat template: contents are texts, arguments of calls are objects.
+
+    Invalid, Unsupported for pictures and sounds.
+    """
     if not isinstance(value, list) or not value:
-        raise Invalid(f"'{name}' is a list of {{'role', 'content'}}")
+        raise _wrong(name, "is a list of {'role', 'content'}")
     made = []
     for number, message in enumerate(value):
         where = f"{name}[{number}]"
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise Invalid(f"'{where}' is an object with a 'role'")
+        if not isinstance(message, dict) or message.get("role") not in tuple(_ROLES):
+            raise _wrong(where, f"is an object whose 'role' is one of {', '.join(_ROLES)}")
+        if strange := next((key for key in message if key not in _OF_MESSAGES), ""):
+            raise _wrong(where, f"has no field '{strange[:64]}'{nearest_hint(strange, _OF_MESSAGES)}")
         content = message.get("content")
         if isinstance(content, list):
             kinds = [part.get("type") if isinstance(part, dict) else None for part in content]
             if other := next((k for k in kinds if k != "text"), ""):
-                raise Unsupported(f"'{where}' has a part of type {other!r}; the model reads texts")
+                raise _lacking(where, f"has a part of type {str(other)[:64]!r}; the model reads texts")
             if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
-                raise Invalid(f"the parts of '{where}' are {{'type': 'text', 'text'}}")
+                raise _wrong(where, "has parts that are not {'type': 'text', 'text'}")
             content = "".join(part["text"] for part in content)
         elif content is not None and not isinstance(content, str):
-            raise Invalid(f"the content of '{where}' is a text or a list of parts")
-        if content is None and not message.get("tool_calls"):
-            raise Invalid(f"'{where}' has no 'content'")
-        made.append({**message, "content": content or ""})
+            raise _wrong(where, "has a 'content' that is no text and no list of parts")
+        calls = message.get("tool_calls")
+        if content is None and not calls:
+            raise _wrong(where, "has no 'content'")
+        own = {**message, "role": _ROLES[message["role"]], "content": content or ""}
+        if calls is not None:
+            own["tool_calls"] = _past_calls(where, calls)
+        made.append(own)
+    return made
+
+
+def _past_calls(where: str, calls: Any) -> list[dict[str, Any]]:
+    """Calls of an earlier answer. Their arguments are JSON in a text for clients, and an object for templates."""
+    made = []
+    for call in calls if isinstance(calls, list) else [None]:
+        function: Any = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise _wrong(
+                where, "has 'tool_calls' that are no list of {'id', 'type', 'function': {'name', 'arguments'}}"
+            )
+        arguments = function.get("arguments")
+        try:
+            parsed = json.loads(arguments) if isinstance(arguments, str) and arguments else arguments or {}
+        except (ValueError, RecursionError):
+            raise _wrong(where, f"calls '{function['name'][:64]}' with arguments that are no JSON") from None
+        made.append({**call, "function": {**function, "arguments": parsed}})
     return made
 
 
 def _tools(name: str, value: Any) -> list[dict[str, Any]]:
-    functions = [t.get("function") if isinstance(t, dict) and t.get("type") == "function" else None for t in value]
-    if not isinstance(value, list) or not all(
-        isinstance(f, dict) and isinstance(f.get("name"), str) for f in functions
-    ):
-        raise Invalid(f"'{name}' is a list of {{'type': 'function', 'function': {{'name', ...}}}}")
-    return value
+    tools: list[Any] = value if isinstance(value, list) else [None]
+    functions = [t.get("function") if isinstance(t, dict) and t.get("type") == "function" else None for t in tools]
+    if not all(isinstance(f, dict) and isinstance(f.get("name"), str) for f in functions):
+        raise _wrong(name, "is a list of {'type': 'function', 'function': {'name', ...}}")
+    return tools
+
+
+def _stream_options(name: str, value: Any) -> dict[str, Any]:
+    known = ("include_usage", "include_obfuscation")
+    for key, flag in _OBJECT(name, value).items():
+        if key not in known or not isinstance(flag, bool):
+            raise _wrong(
+                name, f"is an object of flags, {' and '.join(known)}, got {key[:64]!r}{nearest_hint(key, known)}"
+            )
+    found: dict[str, Any] = value
+    return found
 
 
 def _prompts(value: Any) -> list[Any]:
@@ -196,7 +258,7 @@ def _prompts(value: Any) -> list[Any]:
             return [value]
         if all(isinstance(v, list) and v and _are_tokens(v) for v in value):
             return value
-    raise Invalid("'prompt' is a text, a list of texts, a list of tokens, or a list of lists of tokens")
+    raise _wrong("prompt", "is a text, a list of texts, a list of tokens, or a list of lists of tokens")
 
 
 def _are_tokens(values: list[Any]) -> bool:
@@ -205,6 +267,13 @@ def _are_tokens(values: list[Any]) -> bool:
 
 _FLAG, _TEXT, _OBJECT = _of("true or false", bool), _of("a text", str), _of("an object", dict)
 _NUMBER, _WHOLE = _of("a number", int, float), _of("a whole number", int)
+_ROLES = {role: role for role in ("system", "user", "assistant", "tool", "function")} | {"developer": "system"}
+"""Roles of messages, as templates know them."""
+_OF_MESSAGES = (
+    *("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio", "annotations"),
+    *("reasoning", "reasoning_content"),
+)
+"""Fields of a message, those of answers that clients send back included."""
 _COUNT = _between(_WHOLE, 1, 1 << 30)
 _COMMON: dict[str, Check | None] = {
     "model": _TEXT,
@@ -213,7 +282,7 @@ _COMMON: dict[str, Check | None] = {
     "top_p": _between(_NUMBER, 0, 1),
     "n": _between(_WHOLE, 1, _MOST_CHOICES),
     "stream": _FLAG,
-    "stream_options": _OBJECT,
+    "stream_options": _stream_options,
     "stop": _stops,
     "presence_penalty": _between(_NUMBER, -2, 2),
     "frequency_penalty": _between(_NUMBER, -2, 2),
@@ -224,6 +293,8 @@ _COMMON: dict[str, Check | None] = {
     "repetition_penalty": _between(_NUMBER, 0.01, 100),
     "ignore_eos": _FLAG,
     "user": None,
+    "safety_identifier": None,
+    "prompt_cache_key": None,
 }
 """Fields of both calls; those with None change no answer, and are accepted with any value."""
 _COMPLETION: dict[str, Check | None] = {

@@ -11,8 +11,8 @@ _TAGGED = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 _LISTED = re.compile(r"\[TOOL_CALLS\]\s*(\[.*\])", re.DOTALL)
 
 
-def find_tool_calls(text: str) -> tuple[str, list[dict[str, Any]]]:
-    """The text without calls, and the calls as OpenAI's objects; text that is no call stays text.
+def find_tool_calls(text: str, most: int | None = None) -> tuple[str, list[dict[str, Any]]]:
+    """The text without calls, and the first `most` calls as OpenAI's objects; text that is no call stays text.
 
     Forms: <tool_call>{"name", "arguments"}</tool_call> (Hermes, Qwen), [TOOL_CALLS][...] (Mistral), and an answer that
     is one object {"name", "parameters"} (Llama 3).
@@ -27,7 +27,7 @@ def find_tool_calls(text: str) -> tuple[str, list[dict[str, Any]]]:
     else:
         calls, rest = [_call(_parse(text.removeprefix("<|python_tag|>")))], ""
     made = [call for call in calls if call is not None]
-    return (rest.strip(), made) if made and len(made) == len(calls) else (text, [])
+    return (rest.strip(), made[:most]) if made and len(made) == len(calls) else (text, [])
 
 
 def _parse(text: str) -> Any:
