@@ -200,14 +200,27 @@ def _bits(a: Array, dtype: DType) -> Array:
     return np.asarray(a).view(dtype.np)
 
 
+def _requantize(a: Array, multiplier: Array, shift: Array) -> Array:
+    """a * multiplier * 2^(shift - 31) in 32 bits, by two roundings: of the product, and of the shift to the right.
+
+    Halves are rounded up at first, away from zero then. A shift to the left comes before the product and wraps around.
+    """
+    x, m, s = (v.astype(np.int32) for v in (a, multiplier, shift))
+    left, right = np.clip(s, 0, 31), -np.clip(s, -31, 0)
+    high = ((np.left_shift(x, left).astype(np.int64) * m + (1 << 30)) >> 31).astype(np.int32)
+    mask = ((np.int64(1) << right) - 1).astype(np.int32)
+    up = (high & mask) > (mask >> 1) - (high >> 31)
+    return np.asarray((high >> right) + up).astype(a.dtype)
+
+
 def _no_coordinates(*args: Any) -> Array:
     raise ValueError("coordinates are those of an output; expr/expression.py's evaluate knows it")
 
 
 # ---------------------------------------------------------------------------------------------------------------
 # The table. `max` and `min` propagate NaN; `rint` rounds ties to even; `where(c, a, b)`; `cast` truncates toward zero,
-# `saturate` clamps to the integer type's range, `bits` keeps every bit, and `coord(k)` is the output coordinate along
-# axis k.
+# `saturate` clamps to the integer type's range, `bits` keeps every bit, `requantize(x, multiplier, shift)` scales by
+# fixed-point numbers in 32 bits, and `coord(k)` is the output coordinate along axis k.
 
 _BOTH = "(({0} != {zero}) & ({1} != {zero}))"
 _EITHER = "(({0} != {zero}) | ({1} != {zero}))"
@@ -265,6 +278,7 @@ _TABLE = (
     Function("bitxor", np.bitwise_xor, 2, integers="{0} ^ {1}", booleans="{0} ^ {1}"),
     Function("shl", np.left_shift, 2, integers=How.OWN),
     Function("shr", np.right_shift, 2, integers=How.OWN),
+    Function("requantize", _requantize, 3, integers=How.OWN),
     Function("where", np.where, 3, Result.SECOND, How.OWN, How.OWN),
     Function("cast", _cast, 1, Result.GIVEN, How.OWN, How.OWN),
     Function("saturate", _saturate, 1, Result.GIVEN, How.OWN, How.OWN),

@@ -208,6 +208,12 @@ class _Emitter:
         moved = f"{u.convert(a) if self.width == 1 else u.reinterpret(a)} << {safe}"
         return t.choose(inside, t.convert(moved) if self.width == 1 else t.reinterpret(moved), t.literal(0))
 
+    def requantize(self, t: Vec, args: Sequence[str]) -> str:
+        """Computed in int, whatever integers the operands are."""
+        i = t.of("int")
+        value = self.call("requantize", i, *(a if t == i else i.convert(a) for a in args))
+        return value if t == i else t.convert(value)
+
     def where(self, k: int, ins: Instr) -> str:
         """c ? a : b with the condition converted to the lanes' size."""
         t = self.vec(ins.dtype)
@@ -327,6 +333,7 @@ _OWN: dict[str, Callable[[_Emitter, Vec, Sequence[str]], str]] = {
     "sign": _Emitter.sign,
     "shl": _Emitter.shift_left,
     "shr": _Emitter.shift_right,
+    "requantize": _Emitter.requantize,
 }
 """Forms that are more than a text, of converted arguments."""
 

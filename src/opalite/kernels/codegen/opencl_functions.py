@@ -387,6 +387,22 @@ return {t.choose("gone", zero, "y")};
     return _function("pow", t, f"{t} a, {e} e", text)
 
 
+def _requantize(t: Vec) -> str:
+    """x * m * 2^(shift - 31) of int by two roundings: a product in long, then a shift to the right."""
+    w, u, zero = t.of("long"), t.unsigned, t.literal(0)
+    left = t.reinterpret(f"{u.reinterpret('x')} << {u.reinterpret(f'max(s, {zero})')}")
+    text = f"""
+const {t} s = clamp(shift, {t.literal(-31)}, {t.literal(31)});
+const {t} right = max(-s, {zero});
+const {w} wide = {w.convert(left)} * {w.convert("m")} + {w.literal(1 << 30)};
+const {t} high = {t.convert("wide >> 31")};
+const {t} mask = {t.reinterpret(f"({u.literal(1)} << {u.reinterpret('right')}) - {u.literal(1)}")};
+const {t} up = (high & mask) > (mask >> 1) - (high >> 31) ? {t.literal(1)} : {zero};
+return (high >> right) + up;
+"""
+    return _function("requantize", t, f"{t} x, {t} m, {t} shift", text)
+
+
 _POWERS: dict[str, Writer] = {"float": _pow_float, "double": _pow_lanes}
 
 _HELPERS: dict[str, Writer] = {
@@ -405,5 +421,6 @@ _HELPERS: dict[str, Writer] = {
     "round_half": _round_half,
     "bf16_bits": _bf16_bits,
     "div": _div,
+    "requantize": _requantize,
     "pow": lambda t: _POWERS.get(t.base, _pow_int)(t),
 }
