@@ -200,6 +200,13 @@ def _bits(a: Array, dtype: DType) -> Array:
     return np.asarray(a).view(dtype.np)
 
 
+def _clz(a: Array) -> Array:
+    """Zero bits before the highest one, in the type's width."""
+    bits = a.dtype.itemsize * 8
+    u = np.asarray(a).view(np.dtype(f"u{a.dtype.itemsize}"))
+    return np.sum([(u >> u.dtype.type(k)) == 0 for k in range(bits)], 0, dtype=a.dtype)
+
+
 def _requantize(a: Array, multiplier: Array, shift: Array) -> Array:
     """a * multiplier * 2^(shift - 31) in 32 bits, by two roundings: of the product, and of the shift to the right.
 
@@ -257,6 +264,7 @@ _TABLE = (
     Function("not", np.logical_not, 1, Result.BOOL, "({0} == {zero})", "({0} == {zero})"),
     Function("isnan", np.isnan, 1, Result.BOOL, "({0} != {0})", "({0} != {0})"),
     Function("isinf", np.isinf, 1, Result.BOOL, "(fabs({0}) == {inf})", "({0} != {0})"),
+    Function("clz", _clz, integers="clz({0})"),
     Function("add", np.add, 2, floats="{0} + {1}", integers=Wrapped("+"), booleans="{0} | {1}"),
     Function("sub", np.subtract, 2, floats="{0} - {1}", integers=Wrapped("-")),
     Function("mul", np.multiply, 2, floats="{0} * {1}", integers=Wrapped("*"), booleans="{0} & {1}"),
