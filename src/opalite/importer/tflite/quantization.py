@@ -1,0 +1,108 @@
+"""Scales of quantised tensors, the ends of fused activations, and rescaled results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...expr.trace_function import Sym
+from ...ir import Array, DType, Value
+from ..walk.node_context import NodeContext
+from .common import tensors_of, unsupported
+from .fixed_point import fixed_multiplier, round_away, scaled
+from .read.tensors import Quantization, TensorInfo
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Scale, in float32 as the file has it, and zero point of a whole tensor."""
+
+    scale: np.float32
+    zero: int
+    dtype: DType
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Least and greatest integer."""
+        info = np.iinfo(self.dtype.np)
+        return int(info.min), int(info.max)
+
+    def centred(self, q: Sym) -> Sym:
+        """Return q less the zero point, in int32."""
+        return q.cast(DType.INT32) - self.zero if self.zero else q.cast(DType.INT32)
+
+    def stored(self, whole: Sym, ends: tuple[int, int] | None = None) -> Sym:
+        """Return an integer without zero point as an element of the tensor, within `ends`."""
+        low, high = ends or self.ends
+        moved = whole + self.zero if self.zero else whole
+        return moved.call("max", low).call("min", high).cast(self.dtype)
+
+
+def affine(ctx: NodeContext, i: int) -> Affine:
+    """Return the scale and zero point of input `i`, the same for all of it."""
+    return _whole(ctx, tensors_of(ctx).inputs[i], f"input {i}")
+
+
+def out_affine(ctx: NodeContext, i: int = 0) -> Affine:
+    """Return the scale and zero point of output `i`, the same for all of it."""
+    return _whole(ctx, tensors_of(ctx).outputs[i], f"output {i}")
+
+
+def _whole(ctx: NodeContext, t: TensorInfo | None, which: str) -> Affine:
+    if t is None or t.quantization is None or t.dtype is None:
+        raise unsupported(ctx, f"{which} has no scale; one scale and zero point are expected")
+    if t.quantization.scale.size != 1:
+        raise unsupported(ctx, f"{which} has {t.quantization.scale.size} scales; one is expected")
+    return Affine(np.float32(t.quantization.scale[0]), int(t.quantization.zero_point[0]), t.dtype)
+
+
+def quantization(ctx: NodeContext, i: int) -> Quantization:
+    """Return the scales of input `i`, whole or by channels."""
+    t = tensors_of(ctx).inputs[i]
+    if t is None or t.quantization is None:
+        raise unsupported(ctx, f"input {i} has no scale; one or several are expected")
+    return t.quantization
+
+
+def activation_ends(ctx: NodeContext, out: Affine) -> tuple[int, int]:
+    """Return the ends of the result's integers by the node's fused activation."""
+    return ends_of(ctx, out, int(ctx.attr("fused_activation_function", 0)))
+
+
+_RANGES: dict[int, tuple[float, float]] = {
+    0: (-np.inf, np.inf),
+    1: (0.0, np.inf),
+    2: (-1.0, 1.0),
+    3: (0.0, 6.0),
+}
+
+
+def ends_of(ctx: NodeContext, out: Affine, activation: int) -> tuple[int, int]:
+    """Return the ends of the result's integers by an activation's number."""
+    if activation not in _RANGES:
+        raise unsupported(ctx, f"the activation number {activation} has no quantised form; 0 to 3 have")
+    return clipped_ends(out, *_RANGES[activation])
+
+
+def clipped_ends(out: Affine, low: float, high: float) -> tuple[int, int]:
+    """Return the least and greatest integer of values from low to high."""
+    least, most = out.ends
+    first = least if low == -np.inf else out.zero + int(round_away(np.float32(low) / out.scale))
+    last = most if high == np.inf else out.zero + int(round_away(np.float32(high) / out.scale))
+    return max(least, first), min(most, last)
+
+
+def rescaled(ctx: NodeContext, acc: Value, factors: Array, axis: int, out: Affine, ends: tuple[int, int]) -> Value:
+    """Return int32 sums times real factors as elements of the result; several factors belong to `axis`."""
+    if factors.size == 1:
+        return ctx.elementwise(lambda a: out.stored(scaled(a, float(factors[0])), ends), acc)
+    multipliers, shifts = multiplier_values(ctx, factors, axis, len(acc.shape))
+    return ctx.elementwise(lambda a, m, s: out.stored(a.call("requantize", m, s), ends), acc, multipliers, shifts)
+
+
+def multiplier_values(ctx: NodeContext, factors: Array, axis: int, rank: int) -> tuple[Value, Value]:
+    """Return constants with the multiplier and shift of each factor, along `axis` of `rank`."""
+    pairs = np.array([fixed_multiplier(float(f)) for f in factors], np.int32).reshape(-1, 2)
+    found = [ctx.along_axis(ctx.constant(pairs[:, i].copy()), axis, rank) for i in (0, 1)]
+    return found[0], found[1]

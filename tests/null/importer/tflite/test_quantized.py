@@ -1,0 +1,61 @@
+"""Quantised operators: what is refused, and where integers keep the reference's rounding. Values: tests/fuzz/tflite."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tflite")
+
+from opalite.errors import UnsupportedOpError
+from opalite.ir.device.device_info import DeviceInfo
+from opalite.ir.precision import Precision
+
+from ....fuzz.null import NullSession
+from ....helpers.tflite_writer import Quant, Subgraph, write_model
+
+
+def run(g: Subgraph, *arrays: object) -> list[object]:
+    session = NullSession(write_model(g), DeviceInfo(kind="cpu"), Precision.FP32)
+    return session.run({g.tensors[i].name: np.asarray(a) for i, a in zip(g.inputs, arrays, strict=True)})
+
+
+def one_op(
+    name: str, quants: list[tuple[str, Quant | None]], out: tuple[str, Quant | None], options: str = ""
+) -> Subgraph:
+    g = Subgraph()
+    g.inputs = [g.tensor(dtype, (1, 4), quant=q) for dtype, q in quants]
+    g.outputs = [g.tensor(out[0], (1, 4), quant=out[1])]
+    g.op(name, g.inputs, g.outputs, options)
+    return g
+
+
+@pytest.mark.parametrize("scale, want", [(2.0, [2, -1, 3, -2]), (4.0, [1, -1, 2, -1])])
+def test_products_are_rounded_in_fixed_point(scale: float, want: list[int]) -> None:
+    """Halves go up in the product with the multiplier, and away from zero in the shift; floats round to even."""
+    one = Quant((1.0,), (0,))
+    g = one_op("MUL", [("int8", one), ("int8", one)], ("int8", Quant((scale,), (0,))), "MulOptions")
+    (y,) = run(g, np.int8([[3, -3, 5, -5]]), np.int8([[1, 1, 1, 1]]))
+    assert np.asarray(y).tolist() == [want]
+
+
+def test_padding_is_the_zero_point() -> None:
+    g = Subgraph()
+    q = Quant((0.5,), (-7,))
+    x, y = g.tensor("int8", (2,), quant=q), g.tensor("int8", (4,), quant=q)
+    g.inputs, g.outputs = [x], [y]
+    g.op("PAD", [x, g.const(np.int32([[1, 1]]))], [y], "PadOptions")
+    (padded,) = run(g, np.int8([3, 4]))
+    assert np.asarray(padded).tolist() == [-7, 3, 4, -7]
+
+
+def test_an_operator_without_a_quantised_form_is_refused_by_name() -> None:
+    q = Quant((0.5,), (0,))
+    with pytest.raises(UnsupportedOpError, match=r"SIN node.*version 1.*quantised.*i8"):
+        run(one_op("SIN", [("int8", q)], ("int8", q)), np.int8([[1, 2, 3, 4]]))
+
+
+def test_several_scales_where_one_is_expected() -> None:
+    q = Quant((0.5, 0.25, 0.5, 1.0), (0,) * 4, 1)
+    with pytest.raises(UnsupportedOpError, match="input 0 has 4 scales; one is expected"):
+        run(one_op("TANH", [("int8", q)], ("int8", Quant((1 / 128,), (0,)))), np.int8([[1, 2, 3, 4]]))
