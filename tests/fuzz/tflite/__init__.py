@@ -1,0 +1,1 @@
+"""Random graphs in TensorFlow Lite's format, compared with LiteRT's reference kernels: see docs/fuzzing.md."""
