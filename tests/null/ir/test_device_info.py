@@ -12,6 +12,7 @@ from opalite.ir.device import device_family
 from opalite.ir.device.default_workgroups import default_group
 from opalite.ir.device.device_family import (
     ADDRESSES,
+    ARM_DOT,
     BYTE_FOURS,
     BYTE_PAIRS,
     FP16_UNLISTED,
@@ -19,6 +20,8 @@ from opalite.ir.device.device_family import (
     PTX_DOT,
     PTX_MMA,
     PTX_WGMMA,
+    QCOM_DOT,
+    SLOW_DOT,
     SLOW_SUB_BUFFERS,
     UNBUILT,
     find_family,
@@ -54,7 +57,19 @@ def test_family_is_what_the_names_tell(file: Path) -> None:
         found.wave_size,
         found.lanes,
     )
-    tried = {BYTE_FOURS, BYTE_PAIRS, FP16_UNLISTED, HALF_TYPES, PTX_DOT, PTX_MMA, PTX_WGMMA, ADDRESSES}
+    tried = {
+        ARM_DOT,
+        QCOM_DOT,
+        SLOW_DOT,
+        BYTE_FOURS,
+        BYTE_PAIRS,
+        FP16_UNLISTED,
+        HALF_TYPES,
+        PTX_DOT,
+        PTX_MMA,
+        PTX_WGMMA,
+        ADDRESSES,
+    }
     assert set(found.quirks) - {SLOW_SUB_BUFFERS} == set(d.quirks) - tried - {SLOW_SUB_BUFFERS}
     assert (SLOW_SUB_BUFFERS in found.quirks) == bool({SLOW_SUB_BUFFERS, ADDRESSES} & set(d.quirks))
 

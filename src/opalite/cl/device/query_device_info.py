@@ -18,6 +18,7 @@ from ...cache.cache_folder import usable_folder, write_json
 from ...cache.cache_keys import digest
 from ...ir.device.device_family import (
     ADDRESSES,
+    ARM_DOT,
     BLOCK_LOADS,
     BYTE_FOURS,
     BYTE_PAIRS,
@@ -27,6 +28,8 @@ from ...ir.device.device_family import (
     PTX_DOT,
     PTX_MMA,
     PTX_WGMMA,
+    QCOM_DOT,
+    SLOW_DOT,
     SLOW_SUB_BUFFERS,
     SUB_GROUPS,
     UNLINKED_FMA,
@@ -36,6 +39,7 @@ from ...ir.device.device_info import SUB_GROUP_EXTENSIONS, DeviceInfo
 from ...pocl import cpu_workarounds as pocl
 from ..memory.device_pointers import supports_device_pointers
 from ..programs.missing_builtins import PROBE
+from .probe_dot_products import ARM_EXTENSIONS, QCOM_EXTENSION, is_khr_dot_slow, supports_arm_dot, supports_qcom_dot
 from .probe_wgmma import supports_wgmma
 
 _log = logging.getLogger(__name__)
@@ -230,7 +234,7 @@ def with_probed_features(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
         facts[key] = {
             "name": info.name,
             **found,
-            **{quirk: _has_feature(device, quirk, probes[quirk]) for quirk in missing},
+            **{quirk: _has_feature(device, info, quirk, probes[quirk]) for quirk in missing},
             **({_WAVE: _kernel_wave(device)} if ask_wave else {}),
         }
         if known is not None:
@@ -257,6 +261,12 @@ def _gpu_probes(info: DeviceInfo) -> dict[str, str]:
         probes[BLOCK_LOADS] = _BLOCK_LOADS_PROBE
     if SLOW_SUB_BUFFERS in info.quirks:
         probes[ADDRESSES] = ""
+    if any(info.has(e) for e in ARM_EXTENSIONS):
+        probes[ARM_DOT] = ""
+    if info.has(QCOM_EXTENSION):
+        probes[QCOM_DOT] = ""
+    if info.has("cl_khr_integer_dot_product"):
+        probes[SLOW_DOT] = ""
     return probes
 
 
@@ -316,12 +326,17 @@ class _Query:
         return " ".join(str(self(lambda d: getattr(d, name), "")).replace("\0", " ").split())
 
 
-def _has_feature(device: cl.Device, quirk: str, source: str) -> bool:
-    if quirk == PTX_WGMMA:
+def _has_feature(device: cl.Device, info: DeviceInfo, quirk: str, source: str) -> bool:
+    asks: dict[str, Callable[[], bool]] = {
+        PTX_WGMMA: lambda: supports_wgmma(device),
+        ADDRESSES: lambda: supports_device_pointers(device),
+        ARM_DOT: lambda: supports_arm_dot(device, info),
+        QCOM_DOT: lambda: supports_qcom_dot(device),
+        SLOW_DOT: lambda: is_khr_dot_slow(device),
+    }
+    if quirk in asks:
         with _muted():
-            return supports_wgmma(device)
-    if quirk == ADDRESSES:
-        return supports_device_pointers(device)
+            return asks[quirk]()
     return _builds(device, source) is not (quirk == UNLINKED_FMA)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ...lazy_dataclass import dataclass
 from .device_family import (
     ADDRESSES,
+    ARM_DOT,
     BLOCK_LOADS,
     BYTE_FOURS,
     BYTE_PAIRS,
@@ -18,6 +19,8 @@ from .device_family import (
     NO_ASSEMBLY,
     PLAIN_BUILDS,
     PTX_DOT,
+    QCOM_DOT,
+    SLOW_DOT,
     SUB_GROUPS,
 )
 
@@ -121,10 +124,12 @@ class DeviceInfo:
 
     @property
     def dot_product(self) -> str:
-        """The 4-way int8 dot product instruction: "ptx", "khr" (the extension), or ""."""
+        """The 4-way int8 dot product instruction: "ptx", "khr", "qcom" or "arm" (extensions), or ""."""
         if PTX_DOT in self.quirks:
             return "ptx"
-        return "khr" if self.has("cl_khr_integer_dot_product") else ""
+        if self.has("cl_khr_integer_dot_product") and SLOW_DOT not in self.quirks:
+            return "khr"
+        return "qcom" if QCOM_DOT in self.quirks else "arm" if ARM_DOT in self.quirks else ""
 
     @property
     def byte_dots(self) -> str:

@@ -2,7 +2,8 @@
 //   DOT4(a, b, c)     c + sum of the products of the bytes of a, signed if A_SIGNED, with those of b, signed if B_SIGNED
 //   TURNS             turns of an innermost loop to unroll, so that their loads are in flight together
 //   DOT4_SUM_A(a, c)  c + sum of the bytes of a;   DOT4_SUM_B(b, c)  the same of b
-// Needs DOT: 2 inline PTX's dp4a, 1 the functions of cl_khr_integer_dot_product, 0 plain C.
+// Needs DOT: 4 cl_qcom_dot_product8, 3 cl_arm_integer_dot_product, 2 inline PTX's dp4a, 1 the functions of
+// cl_khr_integer_dot_product, 0 plain C.
 #ifndef DOT
 #define DOT 0
 #endif
@@ -18,7 +19,30 @@
 #define TURNS 4
 #endif
 #define ONES 0x01010101u
-#if DOT == 2
+// Bytes with the highest bit flipped: an unsigned one becomes signed and 128 less. EIGHTH holds four times 128, or -128 if signed.
+#define EIGHTH 0x80808080u
+#define FLIPPED(a) ((a) ^ EIGHTH)
+#if DOT == 4
+#pragma OPENCL EXTENSION cl_qcom_dot_product8 : enable
+// The instruction multiplies signed by unsigned bytes.
+static inline int dot4_su(uint a, uint b, int c) { return qcom_dot8_acc(a, b, c); }
+static inline int dot4_us(uint a, uint b, int c) { return dot4_su(b, a, c); }
+static inline int dot4_ss(uint a, uint b, int c) { return dot4_su(a, FLIPPED(b), c - dot4_su(a, EIGHTH, 0)); }
+static inline int dot4_uu(uint a, uint b, int c) { return dot4_su(FLIPPED(a), b, c + 128 * dot4_su(ONES, b, 0)); }
+#elif DOT == 3
+// The instruction multiplies bytes of one sign.
+#ifdef cl_arm_integer_dot_product_accumulate_int8
+#pragma OPENCL EXTENSION cl_arm_integer_dot_product_accumulate_int8 : enable
+#define ARM_DOT(a, b, c) arm_dot_acc(a, b, c)
+#else
+#pragma OPENCL EXTENSION cl_arm_integer_dot_product_int8 : enable
+#define ARM_DOT(a, b, c) ((c) + arm_dot(a, b))
+#endif
+static inline int dot4_ss(uint a, uint b, int c) { return ARM_DOT(as_char4(a), as_char4(b), c); }
+static inline int dot4_uu(uint a, uint b, int c) { return (int)ARM_DOT(as_uchar4(a), as_uchar4(b), (uint)c); }
+static inline int dot4_su(uint a, uint b, int c) { return dot4_ss(a, FLIPPED(b), c - dot4_ss(a, EIGHTH, 0)); }
+static inline int dot4_us(uint a, uint b, int c) { return dot4_su(b, a, c); }
+#elif DOT == 2
 #define DEFINE_DOT4(name, types) \
     static inline int name(uint a, uint b, int c) { \
         int sum; \

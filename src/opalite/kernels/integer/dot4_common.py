@@ -20,7 +20,7 @@ WORD = 4  # terms of one instruction
 PACK = 4  # sums of a block
 _MOST_BLOCKS = 16  # most accumulators of a work-item
 _MOST_ITEMS = 256  # of a group
-_DOT = {"": 0, "khr": 1, "ptx": 2}
+_DOT = {"": 0, "khr": 1, "ptx": 2, "arm": 3, "qcom": 4}
 _RESIDENT = 2048  # work-items that a compute unit holds
 
 
