@@ -35,4 +35,6 @@ def edit_graph(graph: GraphDef, edits: ModelEdits | None) -> GraphDef:
 def _sized(info: ValueInfo, edits: ModelEdits) -> ValueInfo:
     if info.shape is None:
         return info
+    if edits.open_sizes:
+        return replace(info, shape=(None,) * len(info.shape))
     return replace(info, shape=tuple(edits.dims.get(d, d) if isinstance(d, str) else d for d in info.shape))

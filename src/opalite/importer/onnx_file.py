@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 from onnx import defs
 
-from ..errors import ModelError, ModelFormatError, UnsupportedOpError
+from ..errors import ModelError, ModelFormatError, OptionError, UnsupportedOpError
 from ..ir.constants.model_file import FilePart, ModelFile
 from ..ir.model_edits import ModelEdits, ModelMetadata
 from .model import NO_VERSION, Model, check_model
@@ -28,6 +28,8 @@ def make_onnx_model(
     proto: Any, weights: Weights, folder: Path | None, path: Path | None, edits: ModelEdits | None
 ) -> Model:
     """Apply `edits` to a ModelProto, and return it as a checked Model; external data is read from `folder`."""
+    if edits and (edits.subgraph or edits.open_sizes):
+        raise OptionError("a subgraph, or open sizes, can be asked for of .tflite files alone; this is an ONNX model")
     if edits:
         weights = edit_model(proto, weights, edits)
         folder = Path(edits.folder) if edits.folder else folder

@@ -18,7 +18,8 @@ class ModelEdits:
     name. external: arrays in place of initializers that refer to a data file. files: contents of data files by
     location. folder: the folder of data files, by default the model's. last: outputs [batch, positions, ...] reduced to
     their last position, [batch, 1, ...]. argmax: outputs [batch, positions, n] with two added outputs, [batch, 1]
-    each: the index of the largest number at the last position (argmax) and the number.
+    each: the index of the largest number at the last position (argmax) and the number. subgraph: of a .tflite file, a
+    number or a signature's name. open_sizes: all sizes of its inputs are open.
     """
 
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -29,10 +30,12 @@ class ModelEdits:
     folder: str = ""
     last: tuple[str, ...] = ()
     argmax: tuple[str, ...] = ()
+    subgraph: str = ""
+    open_sizes: bool = False
 
     def __bool__(self) -> bool:
         given = (self.dims, self.dims_by_denotation, self.initializers, self.external, self.files)
-        return any((*given, self.folder, self.last, self.argmax))
+        return any((*given, self.folder, self.last, self.argmax, self.subgraph, self.open_sizes))
 
     def digest(self) -> str:
         """Digest of all edits; '' if there are none."""
@@ -40,6 +43,8 @@ class ModelEdits:
             return ""
         found = hashlib.blake2b(repr((sorted(self.dims.items()), sorted(self.dims_by_denotation.items()))).encode())
         found.update(repr((self.folder, self.last, self.argmax)).encode())
+        if self.subgraph or self.open_sizes:
+            found.update(repr((self.subgraph, self.open_sizes)).encode())
         for group in (self.initializers, self.external):
             for name, array in sorted(group.items()):
                 found.update(repr((name, str(array.dtype), array.shape)).encode())

@@ -21,7 +21,7 @@ from ..host.onnx_reference import NeedTask, emit_host
 from ..proto.constants import Constants, held_by
 from ..proto.functions import expand_schema
 from ..proto.graphdef import DOMAIN, GraphDef, NodeDef
-from ..proto.op_schemas import check_form, check_types, find_schema
+from ..proto.op_schemas import TFLITE, check_form, check_types, find_schema
 from .graph_builder import GraphBuilder
 from .host_tasks import STRING_OPERATORS, STRING_RESHAPES, NodeTask, PackTask, Task, TrimTask
 from .internal_ops import internal_node
@@ -374,4 +374,5 @@ def _is_host_only(node: NodeDef) -> bool:
 
 def _importing(node: NodeDef, inputs: Sequence[Value | None]) -> str:
     types = ", ".join("absent" if v is None else str(v.type) for v in inputs)
-    return f"while importing {node.label} (opset {node.version}) with inputs {types or 'none'}"
+    version = f"{'version' if node.domain == TFLITE else 'opset'} {node.version}"
+    return f"while importing {node.label} ({version}) with inputs {types or 'none'}"

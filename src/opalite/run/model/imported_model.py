@@ -62,6 +62,10 @@ class ImportedModel:
         """Feeds as arrays, checked against the model."""
         return check_feeds(self._model, feeds)
 
+    def initializer(self, name: str) -> Array:
+        """The value of an initializer."""
+        return self._model.graph.constants[name]
+
     def reset(self) -> None:
         """Forget all segments, and so their compiled programs."""
         self.importer = ModelImporter(self._model.graph, self._model.functions)

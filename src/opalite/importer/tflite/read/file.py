@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import numpy as np
 
 from onnx import IR_VERSION
 
-from ....errors import ModelError, ModelFormatError
+from ....errors import ModelFormatError, OpaliteError, OptionError
 from ....ir import Array
 from ....ir.constants.model_file import ModelFile
 from ....ir.model_edits import ModelEdits, ModelMetadata
@@ -35,45 +37,94 @@ _DAMAGE = (
 """What flatbuffers' readers raise for offsets that point nowhere."""
 
 
+@dataclass(frozen=True, eq=False)
+class Signature:
+    """Names for inputs and outputs of a subgraph: tensor numbers by name."""
+
+    key: str
+    subgraph: int
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class TfliteFile:
+    """An open file, whose subgraphs `reader` reads."""
+
+    reader: SubgraphReader
+    signatures: Mapping[str, Signature]
+    meta: ModelMetadata
+
+    def index_of(self, subgraph: str) -> int:
+        """Return the number of a subgraph given by its number or by a signature's name; '' is the first one."""
+        if subgraph in self.signatures:
+            return self.signatures[subgraph].subgraph
+        if subgraph and not subgraph.isdecimal():
+            raise OptionError(
+                f"the file has no signature '{subgraph}': it has {', '.join(self.signatures) or 'none'}, and "
+                f"{len(self.reader.graphs)} subgraphs, numbered from 0"
+            )
+        return int(subgraph or 0)
+
+
 def read_tflite(contents: bytes | ModelFile, what: str, path: Path | None, edits: ModelEdits | None) -> Model:
-    """Read the first subgraph of a file, with all that it calls. ModelFormatError if the file is damaged."""
-    schema()
+    """Read a subgraph, by default the first, with all that it calls. ModelFormatError if the file is damaged."""
+    file = open_tflite(contents, what)
+    body = read_body(file, file.index_of(edits.subgraph if edits else ""), what)
+    functions, opsets = file.reader.functions, {"": file.reader.opset, TFLITE: 1}
+    graph = edit_graph(body.graph, edits)
+    check_model(graph, functions)
+    return Model(graph, functions, opsets, IR_VERSION, file.meta, path)
+
+
+def open_tflite(contents: bytes | ModelFile, what: str) -> TfliteFile:
+    """Open a file. ModelFormatError if it is damaged, ExtraError without the package that reads it."""
+    package = schema()
+    with _damage_reported(what):
+        raw = contents.map(0, contents.size).data if isinstance(contents, ModelFile) else memoryview(contents)
+        model = package.Model.GetRootAs(raw, 0)
+        tables = Tables(raw)
+        reader = SubgraphReader(tables, model, Buffers(tables, model, contents), _evaluate)
+        meta = ModelMetadata(
+            producer_name="tflite",
+            graph_name=text(reader.graphs[0].Name()) if reader.graphs else "",
+            description=text(model.Description()),
+            version=int(model.Version()),
+            custom_metadata_map=_metadata(tables, model, reader.buffers, raw),
+        )
+        found = [_signature(tables, s) for s in tables.tables(model, "SignatureDefs")]
+        return TfliteFile(reader, {s.key: s for s in found}, meta)
+
+
+def read_body(file: TfliteFile, index: int, what: str) -> Body:
+    """Read a subgraph, with the first values of its variables as initializers, which a run may override."""
+    with _damage_reported(what):
+        body = file.reader.read(index)
+        for v in body.reads:
+            body.graph.constants[v.name + PAST] = np.asarray(body.initial.get(v.name, v.initial()))
+        return body
+
+
+@contextmanager
+def _damage_reported(what: str) -> Iterator[None]:
     try:
-        body, reader, meta = _read(contents)
-    except ModelError:
+        yield
+    except OpaliteError:
         raise
     except _DAMAGE as e:
         raise ModelFormatError(f"{what} is damaged or was cut off: {type(e).__name__}: {e}") from e
-    graph = edit_graph(with_variables(body), edits)
-    check_model(graph, reader.functions)
-    return Model(graph, reader.functions, {"": reader.opset, TFLITE: 1}, IR_VERSION, meta, path)
 
 
-def _read(contents: bytes | ModelFile) -> tuple[Body, SubgraphReader, ModelMetadata]:
-    raw = contents.map(0, contents.size).data if isinstance(contents, ModelFile) else memoryview(contents)
-    model = schema().Model.GetRootAs(raw, 0)
-    tables = Tables(raw)
-    reader = SubgraphReader(tables, model, Buffers(tables, model, contents), _evaluate)
-    meta = ModelMetadata(
-        producer_name="tflite",
-        graph_name=text(reader.graphs[0].Name()) if reader.graphs else "",
-        description=text(model.Description()),
-        version=int(model.Version()),
-        custom_metadata_map=_metadata(tables, model, reader.buffers, raw),
+def _signature(tables: Tables, table: Any) -> Signature:
+    inputs, outputs = (
+        {text(m.Name()): int(m.TensorIndex()) for m in tables.tables(table, name)} for name in ("Inputs", "Outputs")
     )
-    return reader.read(0), reader, meta
+    return Signature(text(table.SignatureKey()), int(table.SubgraphIndex()), inputs, outputs)
 
 
 def _evaluate(graph: GraphDef, functions: FunctionTable) -> list[Array]:
     check_model(graph, functions)
     return evaluate_graphdef(graph, functions)
-
-
-def with_variables(body: Body) -> GraphDef:
-    """Return the graph with the first value of each variable as an initializer, which a run may override."""
-    for v in body.reads:
-        body.graph.constants[v.name + PAST] = np.asarray(body.initial.get(v.name, v.initial()))
-    return body.graph
 
 
 def _metadata(tables: Tables, model: Any, buffers: Buffers, raw: memoryview) -> dict[str, str]:

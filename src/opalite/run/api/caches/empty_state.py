@@ -21,7 +21,7 @@ Axis = tuple[str, int]
 
 
 class EmptyState:
-    """Creates empty KV caches and zero recurrent states.
+    """Creates empty KV caches and zero recurrent states; a state with an initializer begins with that.
 
     sizes: of dimensions, by name. max_length: positions of caches that do not grow.
     """
@@ -30,24 +30,28 @@ class EmptyState:
         self, session: InferenceSession, pairs: Sequence[StatePair], sizes: Mapping[str, int], max_length: int | None
     ) -> None:
         self._session, self.pairs, self._sizes, self._max_length = session, pairs, dict(sizes), max_length
-        self._inputs: dict[str, NodeArg] = {a.name: a for a in session.get_inputs()}
+        own = {a.name: a for a in session.get_overridable_initializers()}
+        self._inputs: dict[str, NodeArg] = {**{a.name: a for a in session.get_inputs()}, **own}
+        self._first = [p.past for p in pairs if p.past in own]
         self._computed: dict[Axis, int] = {}
 
     def values(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """Empty caches and zero states by input name, with the batch and other sizes of `feeds`."""
+        model = kv_cache_model(self._session) if self._first else None
+        first = {} if model is None else {n: model.imported().imported.initializer(n) for n in self._first}
         sizes = dict(self._sizes)
         for name, value in feeds.items():
             info = self._inputs.get(name)
             for dim, size in zip(info.shape if info is not None else (), np.shape(value), strict=False):
                 if isinstance(dim, str):
                     sizes[dim] = int(size)
-        shapes = {p.past: self._shape(p, sizes, feeds) for p in self.pairs}
+        shapes = {p.past: self._shape(p, sizes, feeds) for p in self.pairs if p.past not in first}
         if any(None in shape for shape in shapes.values()):
             if not self._computed:
                 tried = {n: self._zeros(n, [1 if d is None else d for d in shape]) for n, shape in shapes.items()}
                 self._computed = infer_cache_sizes(self._session, feeds, tried, self.pairs)
             shapes = {n: [self._size(n, i, d) for i, d in enumerate(shape)] for n, shape in shapes.items()}
-        return {n: self._zeros(n, shape) for n, shape in shapes.items()}
+        return {**{n: self._zeros(n, shape) for n, shape in shapes.items()}, **first}
 
     def _zeros(self, name: str, shape: Sequence[Any]) -> Array:
         dtype = self._inputs[name].dtype

@@ -64,10 +64,11 @@ class State:
             raise OptionError(f"max_length and reserve are counts of positions from 1 on, got {max_length}, {reserve}")
         self._session = session
         self._rt = session.runtime
-        self._inputs: dict[str, NodeArg] = {a.name: a for a in session.get_inputs()}
+        needed = session.get_inputs()
+        self._inputs: dict[str, NodeArg] = {a.name: a for a in (*needed, *session.get_overridable_initializers())}
         self.pairs = find_pairs(list(self._inputs.values()), session.get_outputs(), pairs)
         self._state_inputs, given = {p.past for p in self.pairs}, {p.present for p in self.pairs}
-        self.input_names = [n for n in self._inputs if n not in self._state_inputs]
+        self.input_names = [a.name for a in needed if a.name not in self._state_inputs]
         self.output_names = [a.name for a in session.get_outputs() if a.name not in given]
         self._output_indices = {a.name: i for i, a in enumerate(session.get_outputs())}
         self._growing_pair = next((p for p in self.pairs if p.time is not None and not p.is_cross), None)

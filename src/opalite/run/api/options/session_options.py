@@ -39,6 +39,10 @@ ARGMAX = "opalite.argmax"
 (NAME/argmax, int64 [batch, 1]) and its value (NAME/max, [batch, 1])."""
 CACHE_VIEWS = "opalite.cache_views"
 """Config entry: '0' has plain runs copy growing KV caches, instead of returning views of caches that stay in place."""
+SUBGRAPH = "opalite.subgraph"
+"""Config entry: the subgraph of a .tflite file to run, by number or a signature's name; by default the first."""
+OPEN_SIZES = "opalite.open_sizes"
+"""Config entry: '1' has a .tflite file take inputs of other sizes than those it was made for."""
 _KNOWN_ENTRIES = (
     NO_FALLBACK,
     RECORD_ASSIGNMENT,
@@ -49,6 +53,8 @@ _KNOWN_ENTRIES = (
     LAST_POSITION,
     ARGMAX,
     CACHE_VIEWS,
+    SUBGRAPH,
+    OPEN_SIZES,
 )
 
 
@@ -216,7 +222,14 @@ def parse_edits(options: SessionOptions) -> ModelEdits:
     last, argmax = (
         tuple(n for name in entries.get(key, "").split(",") if (n := name.strip())) for key in (LAST_POSITION, ARGMAX)
     )
-    return ModelEdits(**options._edits, folder=entries.get(DATA_FOLDER, ""), last=last, argmax=argmax)
+    return ModelEdits(
+        **options._edits,
+        folder=entries.get(DATA_FOLDER, ""),
+        last=last,
+        argmax=argmax,
+        subgraph=entries.get(SUBGRAPH, ""),
+        open_sizes=entries.get(OPEN_SIZES, "0") == "1",
+    )
 
 
 def _text(what: str, value: Any) -> str:

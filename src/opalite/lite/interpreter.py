@@ -1,0 +1,270 @@
+"""Interpreter: TensorFlow Lite's class of that name, on an OpenCL device."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ExtraError, OpaliteError
+from ..importer.tflite.read.file import TfliteFile, open_tflite
+from ..importer.tflite.read.tensors import TensorInfo
+from ..ir.constants.lazy_array import LazyArray
+from ..ir.constants.model_file import ModelFile
+from ..ir.dtype import DType
+from .delegates import ADVICE
+from .delegates import Delegate as Delegate
+from .delegates import load_delegate as load_delegate
+from .experimental import OpResolverType
+from .signature_runner import SignatureRunner
+from .subgraph import Subgraph
+from .tensor_details import describe
+
+Array = np.ndarray[Any, Any]
+
+_HELD = (
+    "There is at least 1 reference to internal data in the interpreter in the form of a numpy array or slice. Be sure "
+    "to only hold the function returned from tensor() if you are using raw data access."
+)
+
+
+class Interpreter:
+    """Runs a .tflite file: set inputs, `invoke`, get outputs.
+
+    interpreter = Interpreter("model.tflite")
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], image)
+    interpreter.invoke()
+    result = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+
+    Methods, numbers of tensors and exceptions are LiteRT's. Variables keep their values from one `invoke` to the next.
+    Not thread-safe, as LiteRT's; InferenceSession is.
+    """
+
+    def __init__(
+        self,
+        model_path: str | None = None,
+        model_content: bytes | None = None,
+        experimental_delegates: Sequence[Any] | None = None,
+        num_threads: int | None = None,
+        experimental_op_resolver_type: Any = OpResolverType.AUTO,
+        experimental_preserve_all_tensors: bool = False,
+        experimental_disable_delegate_clustering: bool = False,
+        experimental_default_delegate_latest_features: bool = False,
+        experimental_compress_quantization_zero_points: bool = False,
+        experimental_disable_delegate_node_fusion: bool = False,
+        experimental_force_delegate_node_profiling: bool = False,
+        *,
+        device: Any = None,
+        precision: Any = None,
+    ) -> None:
+        """Open a file, by its path or contents.
+
+        num_threads is checked, and the OpenCL driver decides. device, precision: as InferenceSession's. Raises
+        ValueError for a file that is damaged or that holds operators without an implementation.
+        """
+        if num_threads is not None:
+            if not isinstance(num_threads, int):
+                raise ValueError("type of num_threads should be int")
+            if num_threads < 1:
+                raise ValueError("num_threads should >= 1")
+        if experimental_delegates:
+            raise ValueError(f"delegates are given, which work in LiteRT's memory alone. {ADVICE}")
+        if experimental_preserve_all_tensors:
+            raise ValueError(
+                "intermediate tensors are not kept: operators are fused on the device. `opalite verify` compares nodes"
+            )
+        if (model_path is None) == (model_content is None):
+            raise ValueError(
+                "`model_path` or `model_content` must be specified."
+                if model_path is None
+                else "Can't both provide `model_path` and `model_content`"
+            )
+        self._source: str | bytes = str(model_path) if model_content is None else bytes(model_content)
+        self._arguments = {"device": device, "precision": precision}
+        self._variables: dict[str, Array] = {}
+        self._subgraphs: dict[int, Subgraph] = {}
+        self._values: dict[int, Array] = {}
+        self._is_ready = False
+        with _as_value_error():
+            self._file = _open(self._source)
+            self._main = self.subgraph(0)
+
+    def subgraph(self, index: int) -> Subgraph:
+        """Return a subgraph of the file, ready to run."""
+        if index not in self._subgraphs:
+            self._subgraphs[index] = Subgraph(self._file, index, self._source, self._variables, self._arguments)
+        return self._subgraphs[index]
+
+    # Tensors
+
+    def allocate_tensors(self) -> None:
+        """Prepare for `invoke`; needed first, and after each change of an input's size."""
+        self._check_unshared()
+        if self._is_ready:
+            return
+        self._main.infer_outputs()
+        for i in self._main.inputs:
+            shape, info = self._main.shapes[i], self._main.info(i)
+            if i not in self._values or self._values[i].shape != shape:
+                self._values[i] = _blank(info, shape)
+        for i in self._main.outputs:
+            self._values.pop(i, None)
+        self._is_ready = True
+
+    def get_input_details(self) -> list[dict[str, Any]]:
+        """Return the details of all inputs: name, index, shape, dtype, quantisation and so on."""
+        return [self._describe(i) for i in self._main.inputs]
+
+    def get_output_details(self) -> list[dict[str, Any]]:
+        """Return the details of all outputs."""
+        return [self._describe(i) for i in self._main.outputs]
+
+    def get_tensor_details(self, subgraph_index: int = 0) -> list[dict[str, Any]]:
+        """Return the details of all tensors of a subgraph."""
+        if not 0 <= subgraph_index < self.num_subgraphs():
+            raise ValueError(
+                f"subgraph_index is out of range: {subgraph_index} for the model, which has {self.num_subgraphs()} "
+                "subgraphs."
+            )
+        own = self._main if subgraph_index == 0 else None
+        tensors = self._main.tensors if own is not None else self._file.reader.read(subgraph_index).tensors
+        return [describe(t, t.shape if own is None else own.shapes.get(t.index, t.shape)) for t in tensors]
+
+    def _describe(self, i: int) -> dict[str, Any]:
+        return describe(self._main.info(i), self._main.shapes[i])
+
+    def set_tensor(self, tensor_index: int, value: Any) -> None:
+        """Copy `value` into an input. ValueError for another type or size."""
+        self._input(tensor_index)
+        array = self._main.check(tensor_index, value)
+        if not self._is_ready:
+            raise ValueError("Cannot set tensor: Tensor is unallocated. Try calling allocate_tensors() first")
+        self._values[tensor_index][...] = array
+
+    def _input(self, i: int) -> None:
+        if i not in self._main.inputs:
+            name = self._main.info(i).name
+            raise ValueError(f"Cannot set tensor: '{name}' ({i}) is no input, but one of {tuple(self._main.inputs)} is")
+
+    def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> Array:
+        """Return a copy of an input, an output or a constant."""
+        if subgraph_index:
+            raise ValueError("tensors of the first subgraph can be read; use a signature runner for others")
+        return self._contents(tensor_index).copy()
+
+    def tensor(self, tensor_index: int) -> Callable[[], Array]:
+        """Return a function that gives the tensor's own memory; do not hold what it returns across `invoke`."""
+        self._main.info(tensor_index)
+        return lambda: self._contents(tensor_index)[...]
+
+    def _contents(self, i: int) -> Array:
+        info = self._main.info(i)
+        if i in self._values:
+            return self._values[i]
+        if i in self._main.outputs:
+            if not self._is_ready:
+                raise ValueError("Tensor data is null. Run allocate_tensors() first")
+            self._values[i] = _blank(info, self._main.shapes[i])
+            return self._values[i]
+        held = self._file.reader.buffers.constant(info)
+        if held is None:
+            raise ValueError(
+                f"Tensor data is null: '{info.name}' ({i}) is neither input, output nor constant, and operators are "
+                "fused on the device"
+            )
+        return held.read() if isinstance(held, LazyArray) else held
+
+    def resize_tensor_input(self, input_index: int, tensor_size: Sequence[int], strict: bool = False) -> None:
+        """Set the size of an input; `allocate_tensors` then prepares for it. strict: only of open dimensions."""
+        self._check_unshared()
+        before = self._main.shapes.get(input_index)
+        self._main.resize(input_index, tensor_size, strict)
+        self._is_ready = self._is_ready and before == self._main.shapes[input_index]
+
+    # Runs
+
+    def invoke(self) -> None:
+        """Run the model on the inputs set before. RuntimeError if it fails."""
+        self._check_unshared()
+        if not self._is_ready:
+            raise RuntimeError("Invoke called on model that is not ready.")
+        try:
+            found = self._main.run(self._values)
+        except OpaliteError as e:
+            raise RuntimeError(f"the model failed: {e}") from e
+        self._values.update(zip(self._main.outputs, found, strict=True))
+
+    def reset_all_variables(self) -> None:
+        """Give all variables their first values again."""
+        self._variables.clear()
+
+    def _check_unshared(self) -> None:
+        """Raise RuntimeError if somebody holds memory that `tensor` gave."""
+        # One reference by the dict, one by the argument of getrefcount.
+        if any(sys.getrefcount(self._values[i]) > 2 for i in self._values):
+            raise RuntimeError(_HELD)
+
+    # Signatures
+
+    def num_subgraphs(self) -> int:
+        """Return the number of subgraphs."""
+        return len(self._file.reader.graphs)
+
+    def get_signature_list(self) -> dict[str, dict[str, list[str]]]:
+        """Return the names of inputs and outputs of each signature."""
+        return {
+            key: {"inputs": sorted(s.inputs), "outputs": sorted(s.outputs)} for key, s in self._file.signatures.items()
+        }
+
+    def get_signature_runner(self, signature_key: str | None = None) -> SignatureRunner:
+        """Return a function that runs a signature; None if the file has one alone."""
+        signatures = self._file.signatures
+        if signature_key is None:
+            if len(signatures) != 1:
+                raise ValueError(
+                    f"SignatureDef signature_key is None and model has {len(signatures)} Signatures. None is only "
+                    "allowed when the model has 1 SignatureDef"
+                )
+            signature_key = next(iter(signatures))
+        return SignatureRunner(self, signature_key)
+
+    @property
+    def signatures(self) -> Mapping[str, Any]:
+        """The file's signatures by key."""
+        return self._file.signatures
+
+
+def _blank(info: TensorInfo, shape: Sequence[int]) -> Array:
+    """Return zeros, or empty strings."""
+    if info.dtype is None or info.dtype is DType.STRING:
+        return np.full(shape, "", object)
+    return np.zeros(shape, info.dtype.np)
+
+
+def _open(source: str | bytes) -> TfliteFile:
+    if isinstance(source, bytes):
+        contents: bytes | ModelFile = source
+    else:
+        try:
+            contents = ModelFile(Path(source))
+        except OSError as e:
+            raise ValueError(f"Could not open '{source}': {e.strerror or e}") from e
+    head = contents.read(0, min(8, contents.size)).tobytes() if isinstance(contents, ModelFile) else contents[:8]
+    if head[4:] != b"TFL3":
+        raise ValueError("The model is not a valid Flatbuffer buffer: a .tflite file is expected")
+    return open_tflite(contents, f"'{source}'" if isinstance(source, str) else "the model given as bytes")
+
+
+@contextmanager
+def _as_value_error() -> Iterator[None]:
+    try:
+        yield
+    except ExtraError:
+        raise
+    except OpaliteError as e:
+        raise ValueError(str(e)) from e

@@ -1,0 +1,1 @@
+"""Tests of opalite.lite on every device."""
