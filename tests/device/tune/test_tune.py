@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import re
@@ -21,6 +22,7 @@ from opalite.cli import main
 from opalite.errors import InputError
 from opalite.expr.trace_function import call
 from opalite.ir import DType, Node
+from opalite.ir.device.device_family import FEW_EVENTS
 from opalite.kernels.kernel import Kernel, Params, Problem, flat_binding, kernels_for
 from opalite.kernels.launch import Launch
 from opalite.run.api.session.compile_bundle import compile_model
@@ -278,3 +280,25 @@ def test_every_trial_of_a_level_computes_the_same(rt: Runtime) -> None:
         seconds = bench(trial)
         assert seconds is not None, bench.reasons
         assert seconds < math.inf, bench.reasons
+
+
+@pytest.mark.parametrize("quirks, prepared", [((), 1), ((FEW_EVENTS,), 3)])
+def test_kernels_are_made_anew_where_they_keep_their_events(
+    rt: Runtime, monkeypatch: pytest.MonkeyPatch, quirks: tuple[str, ...], prepared: int
+) -> None:
+    """Mali's driver frees the memory of a kernel's events with the kernel."""
+    made: list[Executable] = []
+
+    def make(*args: Any, **options: Any) -> Executable:
+        made.append(Executable(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(single_node_executable, "Executable", make)
+    other = copy.copy(rt)
+    other.info = dataclasses.replace(rt.info, quirks=(*rt.info.quirks, *quirks))
+    node = doubling_node(103)
+    kernel = Doubling.own
+    trial = Trial(kernel, flat_binding(node), tuple(kernel.defaults(kernel.problem(node, rt.info)).items()))
+    bench = NodeBench(other, node)
+    assert all(bench(trial) is not None for _ in range(3))
+    assert len(made) == prepared

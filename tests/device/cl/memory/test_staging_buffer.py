@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pyopencl as cl
 import pytest
 
 from opalite.cl.device.enumerate_devices import find_device
@@ -70,3 +71,10 @@ def test_a_program_runs(unified: Runtime) -> None:
     feeds = feeds_for(fire())
     got = Executable(unified, program, is_trial=True).run([feeds[port.name] for port in program.inputs])[0]
     check_same(run_graph(fire(), feeds), got)
+
+
+def test_buffers_of_a_unified_memory_are_the_hosts(unified: Runtime) -> None:
+    """ALLOC_HOST_PTR: without it, mapping copies on the drivers of phones."""
+    flags = cl.mem_flags.ALLOC_HOST_PTR
+    assert StagingBuffer(unified, 96).buffer.flags & flags
+    assert not unified.allocate(96).flags & flags, "memory that the host never reads"
