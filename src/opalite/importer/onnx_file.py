@@ -18,6 +18,7 @@ from .proto.decode import TensorReader
 from .proto.extract_weights import FileView, load_weights
 from .proto.functions import read_functions
 from .proto.graphdef import parse_graph, read_opsets
+from .proto.group_experts import group_experts
 from .proto.undo_nchwc import undo_nchwc
 
 Weights = Mapping[int, memoryview | FilePart]
@@ -36,7 +37,7 @@ def make_onnx_model(
     infer_outputs(proto, bool(edits and (edits.dims or edits.dims_by_denotation)))
     opsets = _check_versions(proto)
     reader = TensorReader(folder, edits.files if edits else {}, None if path is None else path.resolve().parent)
-    graph = undo_nchwc(parse_graph(proto.graph, opsets, reader, weights))
+    graph = group_experts(undo_nchwc(parse_graph(proto.graph, opsets, reader, weights)))
     functions = read_functions(proto.functions, reader)
     check_model(graph, functions)
     meta = ModelMetadata(

@@ -40,6 +40,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "Mistral": {**GATED, "sliding_window": 32},
     "Gemma": {**GATED, "num_key_value_heads": 1, "head_dim": HEAD},
     "Qwen3": {**GATED, "head_dim": HEAD},
+    "Qwen3Moe": {
+        **GATED,
+        "head_dim": HEAD,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64,
+    },
     "Phi": {**SIZES, "intermediate_size": 128},
     "GPTNeoX": {**SIZES, "intermediate_size": 128},
     "Bloom": {"vocab_size": WORDS, "hidden_size": 64, "n_layer": 2, "n_head": 4},

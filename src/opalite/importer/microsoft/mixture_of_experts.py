@@ -30,7 +30,7 @@ from .unfuse import MS
 Held = Array | LazyArray
 
 
-class _ExpertMatrices(NamedTuple):
+class ExpertMatrices(NamedTuple):
     """Matrices of all experts in one layer, stacked by rows.
 
     weights: [experts * rows, columns], floats, or integers of `bits` bits with `scales` and `zeros` for each row and
@@ -45,7 +45,7 @@ class _ExpertMatrices(NamedTuple):
     scales: Held | None = None
     zeros: Array | None = None
 
-    def half(self, which: int, interleaved: bool) -> _ExpertMatrices:
+    def half(self, which: int, interleaved: bool) -> ExpertMatrices:
         """Return every other row, or the first or second half of each expert's rows."""
 
         def of(held: Held | None) -> Held | None:
@@ -95,13 +95,13 @@ def moe(ctx: NodeContext) -> Value:
     else:
         weights, picks = _top_k(ctx, ctx.softmax(scores))
 
-    def layer(number: int) -> _ExpertMatrices | None:
+    def layer(number: int) -> ExpertMatrices | None:
         at = 2 * number  # inputs 2 and 3 belong to fc1
         given = ctx.get(at)
         if given is None:
             return None
         experts, rows, columns = _checked(ctx, given, number, given.type.count)
-        return _ExpertMatrices(experts, matrix_of(ctx, at, experts * rows, columns), _bias(ctx, at + 1, experts * rows))
+        return ExpertMatrices(experts, matrix_of(ctx, at, experts * rows, columns), _bias(ctx, at + 1, experts * rows))
 
     return _mix_experts(ctx, picks, weights, layer)
 
@@ -119,7 +119,7 @@ def quantized_moe(ctx: NodeContext) -> Value:
         raise UnsupportedOpError(f"{ctx.label} has weights packed for one device; export weights_prepacked=0")
     picks, weights = _route(ctx, _scores(ctx), ctx.get(14))
 
-    def layer(number: int) -> _ExpertMatrices | None:
+    def layer(number: int) -> ExpertMatrices | None:
         at = 3 * number - 1
         given = ctx.get(at)
         if given is None:
@@ -137,7 +137,7 @@ def quantized_moe(ctx: NodeContext) -> Value:
                 f"{[experts, rows, blocks]} for {rows} rows of {columns} in blocks of {block}"
             )
         halves = scales.dtype is DType.FLOAT16 and ctx.input(0).dtype is DType.FLOAT16
-        return _ExpertMatrices(
+        return ExpertMatrices(
             experts,
             packed_codes(ctx, given, at, lines, columns, bits),
             _bias(ctx, at + 2, lines),
@@ -216,7 +216,7 @@ def _route(ctx: NodeContext, scores: Value, given: Value | None) -> tuple[Value,
 
 
 def _mix_experts(
-    ctx: NodeContext, picks: Value, weights: Value, layer: Callable[[int], _ExpertMatrices | None]
+    ctx: NodeContext, picks: Value, weights: Value, layer: Callable[[int], ExpertMatrices | None]
 ) -> Value:
     """Emit both layers of the experts with their activation, and the weighted sum, in x's shape."""
     x, (tokens, slots) = ctx.input(0), picks.shape
@@ -230,7 +230,7 @@ def _mix_experts(
     return ctx.reshape(ctx.reduce(weighted, "sum", (1,), keepdims=False), x.shape)
 
 
-def _activate(ctx: NodeContext, x: Value, picks: Value, first: _ExpertMatrices, third: _ExpertMatrices | None) -> Value:
+def _activate(ctx: NodeContext, x: Value, picks: Value, first: ExpertMatrices, third: ExpertMatrices | None) -> Value:
     """Return [T, slots, inner]: the first layer, gated by the third, or by half of itself."""
     name, fusion = ctx.attr("activation_type", "relu"), ctx.attr("swiglu_fusion", 0)
     functions = _gate_functions(ctx)

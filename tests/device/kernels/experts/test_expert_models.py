@@ -11,6 +11,8 @@ import onnx
 import opalite
 from onnx import helper, numpy_helper
 
+from ....helpers.unrolled_experts import WIDTH, Unrolled
+
 ort = pytest.importorskip("onnxruntime", minversion="1.32")  # earlier ones take other forms of QMoE
 Array = np.ndarray[Any, Any]
 rng = np.random.default_rng(11)
@@ -282,3 +284,14 @@ def test_refusals(rt: Any, attrs: dict[str, Any], message: str) -> None:
     data = model("QMoE", QMOE, held(arrays), usual | attrs)
     with pytest.raises(opalite.OpaliteError, match=f"(?s)node.*{message}"):
         opalite.InferenceSession(data, device=rt.info.name).run(None, feeds_of(arrays))
+
+
+@pytest.mark.parametrize(("style", "bits"), [("trace", 0), ("dynamo", 4), ("assign", 0)])
+def test_unrolled_loops(style: str, bits: int) -> None:
+    """One program computes what an exporter unrolled, at any number of tokens."""
+    made = Unrolled(style, bits=bits).build()
+    session = opalite.InferenceSession(made)
+    reference = ort.InferenceSession(made, providers=["CPUExecutionProvider"])
+    for batch, steps in ((1, 1), (2, 9)):
+        feeds = {"x": noise(batch, steps, WIDTH)}
+        np.testing.assert_allclose(session.run(None, feeds)[0], reference.run(None, feeds)[0], rtol=1e-4, atol=1e-4)
