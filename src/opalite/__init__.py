@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from .cl.device.enumerate_devices import devices
     from .ir.device.device_info import DeviceInfo
     from .llm.generator import Generation, Generator, generate
-    from .llm.token_stream import Stream
+    from .llm.token_stream import Stream, Streams
     from .onnxruntime import install as install_as_onnxruntime
     from .run.api.caches.model_state import State
     from .run.api.diagnostics.node_assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
@@ -190,6 +190,7 @@ __all__ = [
     "SparseTensor",
     "State",
     "Stream",
+    "Streams",
     "TerminatedError",
     "Timing",
     "UnsupportedApiError",
@@ -233,7 +234,7 @@ _MODULES = {
     ".cl.device.enumerate_devices": "devices",
     ".ir.device.device_info": "DeviceInfo",
     ".llm.generator": "Generation Generator generate",
-    ".llm.token_stream": "Stream",
+    ".llm.token_stream": "Stream Streams",
     ".run.api.diagnostics.node_assignment": "OrtEpAssignedNode OrtEpAssignedSubgraph",
     ".run.api.options.ort_enums": (
         "ExecutionMode ExecutionOrder GraphOptimizationLevel ModelPackageWriteMode OrtAllocatorType "

@@ -125,13 +125,13 @@ def _logits(net: Decoder, x: str) -> None:
     net.output(net.linear(net.norm(x), WIDTH, WORDS), "logits", ("batch_size", "sequence_length", WORDS))
 
 
-def _bias(net: Decoder, mask: str, positions: str) -> str:
-    """[B,1,S,T]: 0 where a query may look, a large negative number elsewhere."""
-    total = net.op("Gather", net.op("Shape", mask), net.const(1, np.int64), axis=0)
-    keys = net.op("Range", net.const(0, np.int64), total, net.const(1, np.int64))
-    later = net.op("Greater", keys, net.op("Unsqueeze", positions, net.ints(1, 3)))
-    padding = net.op("Equal", net.op("Unsqueeze", mask, net.ints(1, 2)), net.const(0, np.int64))
-    hidden = net.op("Or", later, padding)
+def _bias(net: Decoder, ids: str, mask: str) -> str:
+    """[B,1,S,T]: 0 where a query may look, a large negative number elsewhere. Queries are the last of all places."""
+    zero, one = net.const(0, np.int64), net.const(1, np.int64)
+    total, count = (net.op("Gather", net.op("Shape", x), one, axis=0) for x in (mask, ids))
+    queries = net.op("Unsqueeze", net.op("Range", net.op("Sub", total, count), total, one), net.ints(0, 1, 3))
+    padding = net.op("Equal", net.op("Unsqueeze", mask, net.ints(1, 2)), zero)
+    hidden = net.op("Or", net.op("Greater", net.op("Range", zero, total, one), queries), padding)
     return net.op("Where", hidden, net.const(-3.4e38), net.const(0.0))
 
 
@@ -143,7 +143,7 @@ def llama(layers: int = LAYERS, seed: int = 0) -> bytes:
     x = _embedded(net, ids)
     tables = [np.concatenate([t, t], -1) for t in rotations()]
     cos, sin = (net.op("Unsqueeze", net.op("Gather", net.const(t), positions), net.ints(1)) for t in tables)
-    bias = _bias(net, mask, positions)
+    bias = _bias(net, ids, mask)
     presents = []
     for layer in range(layers):
         past = _caches(net, layer)
@@ -187,7 +187,7 @@ def gpt2(layers: int = LAYERS, seed: int = 1) -> bytes:
     held = net.op("Slice", net.op("Shape", pasts[0]), net.ints(3), net.ints(4))
     positions = net.op("Slice", long, held, net.ints(1 << 40), net.ints(1))
     x = net.op("Add", x, net.op("Gather", net.const(net.rng.standard_normal((LONGEST, WIDTH)) * 0.3), positions))
-    bias = _bias(net, mask, positions)
+    bias = _bias(net, ids, mask)
     presents = []
     for layer in range(layers):
         y = net.op("LayerNormalization", x, net.const(np.ones(WIDTH)), net.const(np.zeros(WIDTH)), axis=-1)
@@ -277,7 +277,7 @@ def fused(layers: int = LAYERS, seed: int = 3) -> bytes:
     positions = net.input("position_ids", TensorProto.INT64, ("batch_size", "sequence_length"))
     x = _embedded(net, ids)
     cos, sin = (net.const(t) for t in rotations())
-    bias = _bias(net, mask, positions)
+    bias = _bias(net, ids, mask)
     presents = []
     for layer in range(layers):
         past = _caches(net, layer)

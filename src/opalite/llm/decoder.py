@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, OptionError
@@ -30,9 +31,8 @@ class Decoder:
         self.session: InferenceSession = open_session(folder.decoder)
         config = folder.genai_model.get("decoder", {})
         self.inputs = find_decoder_inputs(self.session.get_inputs(), self.session.get_outputs(), config)
-        self._state: State | None = None
-        if self.inputs.caches:
-            self._state = self.session.state(self.inputs.pairs, cache=cache, sizes=self._sizes(config.get("head_size")))
+        self._cache, self._head_size = cache, config.get("head_size")
+        self._state: State | None = self.new_state() if self.inputs.caches else None
         self._prefill_session: InferenceSession | None = None
         self._prefill_inputs = self.inputs
         if folder.prompt_decoder is not None:
@@ -48,10 +48,38 @@ class Decoder:
         logits = next(a for a in self.session.get_outputs() if a.name == self.inputs.logits)
         self._returns_last = tuple(logits.shape[1:2]) == (1,)  # else logits of all positions
 
+    def new_state(self) -> State:
+        """Return an empty state of the decoder."""
+        return self.session.state(self.inputs.pairs, cache=self._cache, sizes=self._sizes(self._head_size))
+
     def _sizes(self, head: Any) -> dict[str, int]:
         """Return dynamic row sizes of caches: onnxruntime-genai's builder declares them outside the model."""
         last = (a.shape[-1] for a in self.session.get_inputs() if a.name in self.inputs.caches and a.shape)
         return {dim: head for dim in last if isinstance(dim, str) and isinstance(head, int)}
+
+    @property
+    def state(self) -> State | None:
+        """The caches of `tokens`; None for a model without."""
+        return self._state
+
+    @property
+    def reads_alone(self) -> bool:
+        """Whether a second model reads prompts, or an encoder's outputs belong to the sequence."""
+        return self._prefill_session is not None or "encoded" in self.inputs.roles or bool(self._encoded)
+
+    def take_sequence(self, state: State, slot: int, first: int, tokens: Sequence[int]) -> None:
+        """Continue the sequence `tokens`, in whose `slot` of `state` the positions begin at `first`."""
+        assert self._state is not None
+        self._state.allocate(state, 1, len(tokens))
+        self._state.copy_sequence(state, (slot, 0), first, 0, len(tokens))
+        self._tokens = list(tokens)
+
+    def fork(self) -> Decoder:
+        """Return a decoder on the same sessions that has read nothing."""
+        other = copy(self)
+        other._state = self.new_state() if self.inputs.caches else None
+        other._tokens, other._encoded = [], {}
+        return other
 
     @property
     def tokens(self) -> Sequence[int]:
@@ -129,8 +157,7 @@ class Decoder:
         logits = None
         rest = list(tokens)
         while rest:
-            size = len(rest) if BRANCH in self.inputs.caches and not self._tokens else self._chunk
-            piece, rest = rest[:size], rest[size:]
+            piece, rest = self.split(rest)
             feeds = {**self.inputs.feeds(piece, len(self._tokens)), **self._encoded_feeds(self.session)}
             # On a device in host memory, leaving logits on the device saves nothing.
             stay = not self.session.device.on_host
@@ -139,6 +166,12 @@ class Decoder:
             if self._fixed is None and not self._returns_last:
                 self._chunk = _chunk(vocabulary_of(logits))
         return logits
+
+    def split(self, tokens: list[int]) -> tuple[list[int], list[int]]:
+        """Split tokens into those that one run reads, and the rest."""
+        whole = self._state is None or self._prefill_session is not None or BRANCH in self.inputs.caches
+        size = len(tokens) if whole and not self._tokens else self._chunk
+        return tokens[:size], tokens[size:]
 
     @property
     def can_generate_greedy(self) -> bool:

@@ -59,6 +59,35 @@ class DecoderInputs:
         }
         return {arg.name: _as(arg, values[role]) for role, arg in self.roles.items() if role in values}
 
+    def batch_feeds(
+        self, tokens: Sequence[int], lengths: Sequence[int], end: int, *, ends_together: bool
+    ) -> dict[str, Array]:
+        """Return the inputs of a run on a token for each of several sequences.
+
+        lengths: positions that each has read. end: positions of the caches, which hold the last ones of each sequence
+        if ends_together (padding on the left), else the first ones (padding on the right).
+        """
+        held = np.asarray(lengths)[:, None]
+        places = np.arange(end + 1)[None]
+        values: dict[str, Any] = {
+            "tokens": np.asarray(tokens)[:, None],
+            "mask": places >= end - held if ends_together else places <= held,
+            "positions": held,
+            "types": np.zeros((len(tokens), 1)),
+            "kept_logits": 1,
+            "past_length": end,
+            "total_length": end + 1,
+        }
+        found = {}
+        for role, arg in self.roles.items():
+            if role == "positions" and len(arg.shape) == 1:
+                found[arg.name] = _as(arg, [end])
+            elif role == "past_length" and arg.shape:
+                found[arg.name] = _as(arg, np.asarray(lengths))
+            elif role in values:
+                found[arg.name] = _as(arg, values[role])
+        return found
+
 
 def find_decoder_inputs(
     inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], config: Mapping[str, Any]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, Unpack, overload
 
 import numpy as np
 
@@ -18,13 +18,15 @@ from ..run.report.measure_peaks import measure_bandwidth
 from .decoder import Decoder
 from .decoder_inputs import logits_names
 from .encoder import Encoder
+from .generated_text import GeneratedText, GenerationMetrics, Limits
 from .logits_head import LogitsHead, last_row
 from .model_folder import ModelFolder, local_path, open_folder
 from .sampling import Sampling
-from .token_stream import GenerationMetrics, Limits, Stream
+from .text_batch import TextBatch
+from .text_options import Prompt, TextOptions
+from .token_stream import Stream, Streams
 from .tokenizer import Message, Tokenizer
 
-Prompt = str | Sequence[int] | Sequence[Message]
 _DEFAULT_TOKENS = 256
 """Default number of tokens, if neither the caller nor the model sets it."""
 
@@ -78,14 +80,92 @@ class Generator:
         if self.folder.encoder is not None:
             self._encoder = Encoder(open_session(self.folder.encoder), self.folder.preprocessor)
         self._head = LogitsHead(self._decoder.session, self._decoder.inputs.logits)
-        self._stream: Stream | None = None
+        self.texts = TextBatch(self._decoder, self._head)
+        self._streams: Streams | None = None
 
     @property
     def session(self) -> InferenceSession:
         """The decoder's session."""
         return self._decoder.session
 
-    def stream(
+    def stream(self, prompt: Prompt, **options: Unpack[TextOptions]) -> Stream:
+        """Generate the text after `prompt` as an iterator of pieces; this ends the texts of an earlier call.
+
+        prompt: text, token ids, or chat messages {"role": "user", "content": "..."}.
+        Raises InputError for an invalid prompt, OptionError for values out of range.
+        """
+        return Stream(self.streams([prompt], **options))
+
+    def streams(self, prompts: Sequence[Prompt], *, n: int = 1, **options: Unpack[TextOptions]) -> Streams:
+        """Generate the texts after several prompts at once, as an iterator of (number of the text, piece).
+
+        n: texts for each prompt, which differ by their seeds: `seed`, `seed` + 1, ... The texts of the first prompt
+        come first. Each text is the one that its prompt alone gives, and ends on its own. Up to 8 are generated at
+        once, where the model's inputs allow padding (`texts.refusal` says why not); the others wait.
+        """
+        if self._streams is not None:
+            self._streams.close()
+        if n < 1:
+            raise OptionError(f"n is a number of texts from 1 on, got {n!r}")
+        made = [self.new_text(prompt, **own) for prompt in prompts for own in _options_of_each(n, options)]
+        self._streams = Streams(self.texts, made, self.weight_bytes)
+        return self._streams
+
+    @overload
+    def generate(
+        self,
+        prompt: str,
+        *,
+        n: Literal[1] = 1,
+        beams: int = 1,
+        length_penalty: float = 1.0,
+        **options: Unpack[TextOptions],
+    ) -> Generation: ...
+
+    @overload
+    def generate(
+        self, prompt: Any, *, n: int = 1, beams: int = 1, length_penalty: float = 1.0, **options: Unpack[TextOptions]
+    ) -> Any: ...
+
+    def generate(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        *,
+        n: int = 1,
+        beams: int = 1,
+        length_penalty: float = 1.0,
+        **options: Unpack[TextOptions],
+    ) -> Generation | list[Generation]:
+        """Generate the whole text: text, tokens, reason of the end, and metrics; a list for several prompts or n > 1.
+
+        prompt: as in `stream`, or several of them. n: as in `streams`. beams: with more than one, each text is the most
+        probable one that a beam search finds; its score is the sum of log-probabilities divided by the number of tokens
+        to the power of `length_penalty`.
+        """
+        prompts: list[Any] = list(prompt) if _are_several(prompt) else [prompt]
+        if beams != 1:
+            if n != 1:
+                raise OptionError("a beam search gives one text: leave out n or beams")
+            found = [self._search(p, beams, length_penalty, options) for p in prompts]
+        else:
+            streams = self.streams(prompts, n=n, **options)
+            pieces: list[list[str]] = [[] for _ in streams.texts]
+            for number, piece in streams:
+                pieces[number].append(piece)
+            found = [_generation("".join(own), text) for own, text in zip(pieces, streams.texts, strict=True)]
+        return found if _are_several(prompt) or n != 1 else found[0]
+
+    def _search(self, prompt: Prompt, beams: int, length_penalty: float, options: TextOptions) -> Generation:
+        if self._streams is not None:
+            self._streams.close()
+        text = self.new_text(prompt, **options)
+        if not text.sampling.is_greedy or text.limits.stops:
+            raise OptionError("a beam search takes the most probable text: leave out temperature and stop")
+        written = self.texts.search(text, beams, length_penalty)
+        text.metrics.weight_bytes = self.weight_bytes()
+        return _generation(written, text)
+
+    def new_text(
         self,
         prompt: Prompt,
         *,
@@ -108,29 +188,9 @@ class Generator:
         ignore_end: bool = False,
         audio: Any = None,
         encoder_inputs: Mapping[str, Any] | None = None,
-    ) -> Stream:
-        """Generate the text after `prompt` as an iterator of pieces; this ends the text of an earlier call.
-
-        prompt: text, token ids, or chat messages {"role": "user", "content": "..."}. chat: treat the text as a user's
-        message for the model's chat template. system: the system message before it. tools: descriptions of functions
-        for the template, each {"type": "function", "function": {...}}. template_options: further variables of the
-        template, such as enable_thinking.
-        max_tokens: default: generation_config.json, else 256; limited by the model's context length.
-        temperature, top_k, top_p, min_p, repetition_penalty: see Sampling. Default: the model's configuration; if that
-        does not sample and none of the first four is given, decoding is greedy.
-        presence_penalty, frequency_penalty, logit_bias, logprobs: see Sampling; the host then reads all logits of each
-        position. The stream's `logprobs` are those of its `tokens`.
-        stop: strings that end the text; they are not part of it. ignore_end: continue after end tokens.
-        audio: sound for an encoder of spectrograms such as Whisper's: a wav file's path, samples from -1 to 1 at the
-        encoder's rate (16 kHz), or (samples, rate); at most one window (30 s). Without a prompt, the decoder detects
-        the language.
-        encoder_inputs: arrays by name for an encoder that reads no text, such as input_features.
-
-        Raises InputError for an invalid prompt, OptionError for values out of range.
-        """
+    ) -> GeneratedText:
+        """Return the text that `texts` generates once it is added there. Arguments as in `stream`."""
         started = time.perf_counter()
-        if self._stream is not None:
-            self._stream.close()
         wanted = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
         counted = {"presence_penalty": presence_penalty, "frequency_penalty": frequency_penalty}
         sampling = self._sampling(
@@ -159,17 +219,7 @@ class Generator:
         count = max_tokens or int(self.folder.setting("max_new_tokens") or _DEFAULT_TOKENS)
         ends: frozenset[int] = frozenset() if ignore_end else self.folder.end_tokens
         limits = Limits(count if remaining is None else min(count, remaining), stops, ends, *self._banned_tokens())
-        rest = self._decoder.rewind(tokens, encoded)
-        self._stream = Stream(
-            self._decoder, self._head, self.tokenizer, tokens, rest, sampling, limits, self.weight_bytes, started
-        )
-        return self._stream
-
-    def generate(self, prompt: Prompt, **options: Any) -> Generation:
-        """Generate the whole text: text, tokens, reason of the end, and metrics."""
-        stream = self.stream(prompt, **options)
-        text = "".join(stream)
-        return Generation(text, tuple(stream.tokens), stream.reason, stream.metrics)
+        return GeneratedText(self.tokenizer, tokens, sampling, limits, started, encoded)
 
     def windows(self, sound: Any) -> list[Any]:
         """Split a sound of any length (`audio` of `stream`) into windows for the encoder."""
@@ -186,9 +236,9 @@ class Generator:
         return measure_bandwidth(self.session.runtime)
 
     def close(self) -> None:
-        """End the current text and free the device memory."""
-        if self._stream is not None:
-            self._stream.close()
+        """End the current texts and free the device memory."""
+        if self._streams is not None:
+            self._streams.close()
         self._decoder.close()
         self._head.close()
         if self._encoder is not None:
@@ -273,15 +323,33 @@ class Generator:
         return always, always | frozenset(self.folder.setting("begin_suppress_tokens") or ())
 
 
-def generate(model: str | os.PathLike[str] | Generator, prompt: Prompt, **options: Any) -> Generation:
+def _generation(written: str, text: GeneratedText) -> Generation:
+    return Generation(written, tuple(text.tokens), text.reason, text.metrics)
+
+
+def _options_of_each(n: int, options: TextOptions) -> Iterator[TextOptions]:
+    """The options of each of `n` texts of a prompt."""
+    seed = options.get("seed")
+    for number in range(n):
+        yield options if seed is None else {**options, "seed": seed + number}
+
+
+def _are_several(prompt: Any) -> bool:
+    """Whether `prompt` is a sequence of prompts: of texts, or of lists of tokens or messages."""
+    if isinstance(prompt, str) or not isinstance(prompt, Sequence):
+        return False
+    return bool(len(prompt)) and all(isinstance(p, str) or (isinstance(p, Sequence) and len(p)) for p in prompt)
+
+
+def generate(model: str | os.PathLike[str] | Generator, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
     """Generate the text after `prompt`: `opalite.generate("folder", "Once upon a time", max_tokens=64).text`.
 
-    model: a folder or .onnx file as in Generator, or a Generator, which avoids loading the model again. options: those
-    of Generator.stream, and those of Generator if `model` is a path (device, precision, file, ...).
+    model: a folder or .onnx file as in Generator, or a Generator, which avoids loading the model again. prompt: one, or
+    several for a list of texts. options: those of Generator.generate, and those of Generator if `model` is a path
+    (device, precision, file, ...).
     """
     if isinstance(model, Generator):
         return model.generate(prompt, **options)
-    call: Callable[..., Any] = Generator.stream
-    own = frozenset(call.__annotations__) - {"prompt", "return"}
+    own = {*TextOptions.__annotations__, "n", "beams", "length_penalty"}
     with Generator(model, **{n: v for n, v in options.items() if n not in own}) as made:
         return made.generate(prompt, **{n: v for n, v in options.items() if n in own})

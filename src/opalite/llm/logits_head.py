@@ -6,7 +6,7 @@ the k largest. A few hundred bytes are transferred instead of a row of 150,000 n
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ _STEP = 64
 
 
 class LogitsHead:
-    """Selects candidates for the next token from logits [1, positions, vocabulary] in float32 or float16.
+    """Selects candidates for the next token from logits [texts, positions, vocabulary] in float32 or float16.
 
     session: the decoder's session; the head runs on its device.
     """
@@ -45,27 +45,39 @@ class LogitsHead:
         seen: Collection[int] = (),
         banned: Collection[int] = (),
     ) -> Candidates:
-        """Return the `count` likeliest tokens after the last position; count=0: all tokens.
+        """Return the `count` likeliest tokens after the last position.
 
         logits: an array or a device value. penalty: repetition penalty of the tokens `seen`. banned: excluded tokens.
         """
+        return self.candidates_of_texts(logits, count, [temperature], [penalty], [seen], banned)[0]
+
+    def candidates_of_texts(
+        self,
+        logits: Any,
+        count: int,
+        temperatures: Sequence[float],
+        penalties: Sequence[float],
+        seen: Sequence[Collection[int]],
+        banned: Collection[int] = (),
+    ) -> list[Candidates]:
+        """Return the `count` likeliest tokens of each text; arguments as in `candidates`, for each text."""
         feeds: dict[str, Any] = {"logits": logits}
-        vocabulary = vocabulary_of(logits)
-        if penalty != 1 and seen:
+        vocabulary, texts = vocabulary_of(logits), len(penalties)
+        if any(own and penalty != 1 for own, penalty in zip(seen, penalties, strict=True)):
             feeds["seen"] = _padded(seen)
-            feeds["penalty"] = np.array([[penalty]], np.float32)
+            feeds["penalty"] = np.array([p if own else 1.0 for p, own in zip(penalties, seen, strict=True)], np.float32)
+            feeds["penalty"] = feeds["penalty"][:, None]
         if banned:
-            feeds["banned"] = _padded(banned)
+            feeds["banned"] = _padded([banned] * texts)
         count = min(count, vocabulary)
         if count != 1:
-            feeds["temperature"] = np.array([[temperature or 1.0]], np.float32)
+            feeds["temperature"] = np.array([t or 1.0 for t in temperatures], np.float32)[:, None]
         found = self._session(count, "seen" in feeds, "banned" in feeds).run(None, feeds)
         if count == 1:
-            return Candidates(np.zeros(1, np.float32), np.asarray(found[0]).reshape(1), 0.0, vocabulary == 1)
-        if count:
-            return Candidates(found[1][0], found[2][0], float(found[0].item()), count == vocabulary)
-        order = np.argsort(-found[1][0], kind="stable")
-        return Candidates(found[1][0][order], order, float(found[0].item()), True)
+            zero = np.zeros(1, np.float32)
+            return [Candidates(zero, token.reshape(1), 0.0, vocabulary == 1) for token in np.asarray(found[0])]
+        rows = zip(*found, strict=True)
+        return [Candidates(row, tokens, float(total[0]), count == vocabulary) for total, row, tokens in rows]
 
     def _session(self, count: int, penalised: bool, banned: bool) -> InferenceSession:
         from ..run.api.session.inference_session import InferenceSession
@@ -81,9 +93,9 @@ class LogitsHead:
             session.close()
 
 
-def last_row(logits: Any) -> Array:
+def last_row(logits: Any, text: int = 0) -> Array:
     """Return the logits [vocabulary] of the last position of an array or of a device value."""
-    found: Array = np.asarray(logits.numpy() if isinstance(logits, OrtValue) else logits)[0, -1]
+    found: Array = np.asarray(logits.numpy() if isinstance(logits, OrtValue) else logits)[text, -1]
     return found
 
 
@@ -92,7 +104,8 @@ def vocabulary_of(logits: Any) -> int:
     return int(logits.shape()[-1] if isinstance(logits, OrtValue) else logits.shape[-1])
 
 
-def _padded(tokens: Collection[int]) -> Array:
-    """Return tokens [1, n], padded with the first one to a multiple of _STEP; duplicates have no effect."""
-    row = np.fromiter(sorted(tokens), np.int64)
-    return np.concatenate([row, np.full(-len(row) % _STEP, row[0])])[None]
+def _padded(tokens: Sequence[Collection[int]]) -> Array:
+    """Return tokens [texts, n], n a multiple of _STEP, padded with the first one of each; duplicates have no effect."""
+    rows = [np.fromiter(sorted(own) or (0,), np.int64) for own in tokens]
+    longest = -(-max(map(len, rows)) // _STEP) * _STEP
+    return np.stack([np.concatenate([row, np.full(longest - len(row), row[0])]) for row in rows])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opalite.errors import OptionError
-from opalite.llm.token_stream import StopStrings
+from opalite.llm.stop_strings import StopStrings
 
 
 def write(pieces: list[str], *strings: str) -> tuple[str, bool]:

@@ -20,7 +20,8 @@ class GrowableDeviceTensor:
 
     shape: with the valid length. dtype: of arrays read and written. stored: of the device memory: float16 for float32
     kept in half precision, int8 for quantized rows (ir/constants/int8_rows.py). owns_memory: the memory was allocated
-    here, so it may be converted.
+    here, so it may be converted. is_ragged: sequences have positions of their own, so that unused ones, which may be
+    multiplied by zero, are zeros.
     """
 
     def __init__(
@@ -32,19 +33,23 @@ class GrowableDeviceTensor:
         capacity: int,
         length: int = 0,
         stored: np.dtype[Any] | None = None,
+        is_ragged: bool = False,
     ) -> None:
         """shape: the size along `axis` is ignored. Raises DeviceMemoryError if the device is full."""
         self.rt, self.dtype, self.axis, self.capacity, self.length = rt, dtype, axis, capacity, length
         self.stored, self.owns_memory = dtype if stored is None else stored, True
-        self._sizes = tuple(shape)
+        self._sizes, self.is_ragged = tuple(shape), is_ragged
         self.tensor = DeviceTensor(rt, self._stored_shape(capacity), self.stored)
+        if is_ragged:
+            rt.fill(self.tensor.buffer, 0, self.tensor.nbytes)
+            rt.finish()
 
     @classmethod
     def wrap_full(cls, tensor: DeviceTensor) -> GrowableDeviceTensor:
         """Wrap a full tensor, without copy or spare capacity."""
         made = cls.__new__(cls)
         made.rt, made.dtype, made.axis, made.tensor = tensor.rt, tensor.dtype, max(tensor.ndim - 2, 0), tensor
-        made.stored, made.owns_memory = tensor.dtype, False
+        made.stored, made.owns_memory, made.is_ragged = tensor.dtype, False, False
         made._sizes = tensor.shape
         made.capacity = made.length = tensor.shape[made.axis]
         return made
@@ -86,7 +91,9 @@ class GrowableDeviceTensor:
         """
         if stored == self.stored:
             return
-        made = GrowableDeviceTensor(self.rt, self._sizes, self.dtype, self.axis, self.capacity, stored=stored)
+        made = GrowableDeviceTensor(
+            self.rt, self._sizes, self.dtype, self.axis, self.capacity, stored=stored, is_ragged=self.is_ragged
+        )
         if self.length:
             values = self.numpy()
             with np.errstate(over="ignore"):
@@ -123,9 +130,50 @@ class GrowableDeviceTensor:
     def copy(self, capacity: int | None = None) -> GrowableDeviceTensor:
         """A copy, by default with the same capacity."""
         size = self.capacity if capacity is None else capacity
-        made = GrowableDeviceTensor(self.rt, self._sizes, self.dtype, self.axis, size, self.length, self.stored)
+        made = GrowableDeviceTensor(
+            self.rt, self._sizes, self.dtype, self.axis, size, self.length, self.stored, self.is_ragged
+        )
         made._fill(self)
         return made
+
+    def empty_like(self, count: int, batch: int, length: int, capacity: int) -> GrowableDeviceTensor:
+        """A tensor of zeros of the same kind, with `count` entries along the axis `batch`."""
+        sizes = tuple(count if i == batch else d for i, d in enumerate(self._sizes))
+        return GrowableDeviceTensor(self.rt, sizes, self.dtype, self.axis, capacity, length, self.stored, True)
+
+    def copy_entry(
+        self, source: GrowableDeviceTensor, batch: int, entries: tuple[int, int], first: int, start: int, count: int
+    ) -> int:
+        """Copy `count` positions of an entry along the axis `batch`, which precedes `axis`; return their bytes.
+
+        entries: in `source`, and here. first, start: the first position there, and here. source: of the same kind;
+        this tensor itself for a move, whose positions may overlap. On a device of its own the copy is only enqueued.
+        """
+        lines = math.prod(self._sizes[batch + 1 : self.axis])
+        groups, size = math.prod(self._sizes[:batch]), self._position_bytes
+        nbytes = groups * lines * count * size
+        views = [t.staging.shared(self.stored, t.shape) for t in (self.tensor, source.tensor)]
+        if views[0] is not None and views[1] is not None:
+            places: list[Any] = [
+                (*(slice(None),) * batch, entry, *(slice(None),) * (self.axis - batch - 1), slice(at, at + count))
+                for entry, at in zip(entries[::-1], (start, first), strict=True)
+            ]
+            views[0][places[0]] = views[1][places[1]]
+            return nbytes
+        if source is self and entries[0] == entries[1] and abs(first - start) < count:
+            spare = self.empty_like(1, batch, 0, count)
+            spare.copy_entry(self, batch, (entries[0], 0), first, 0, count)
+            return self.copy_entry(spare, batch, (0, entries[1]), 0, start, count)
+        pitches = source.capacity * size, self.capacity * size
+        for group in range(groups):
+            begins = [
+                (group * t._sizes[batch] + entry) * lines * pitch + at * size
+                for t, entry, pitch, at in zip((source, self), entries, pitches, (first, start), strict=True)
+            ]
+            self.rt.copy_lines(
+                source.tensor.buffer, self.tensor.buffer, lines, count * size, pitches, (begins[0], begins[1])
+            )
+        return nbytes
 
     def gather(self, indices: Sequence[int], batch: int) -> GrowableDeviceTensor:
         """A copy of the entries `indices` along the axis `batch`."""

@@ -106,7 +106,8 @@ class Transfers:
         if nbytes == 0 or lines == 0:
             return None
         ends = ("buffer", "host") if isinstance(target, np.ndarray) else ("src", "dst")
-        places: dict[str, Any] = {f"{end}_origin": (start, 0, 0) for end, start in zip(ends, starts, strict=True)}
+        begins = [(start % pitch, start // pitch, 0) for start, pitch in zip(starts, pitches, strict=True)]
+        places: dict[str, Any] = {f"{end}_origin": begin for end, begin in zip(ends, begins, strict=True)}
         places |= {f"{end}_pitches": (pitch, pitch * lines) for end, pitch in zip(ends, pitches, strict=True)}
         if ends[0] == "buffer":
             self.counters.transfers += 1

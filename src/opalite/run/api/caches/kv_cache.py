@@ -148,6 +148,10 @@ class KVCaches:
         """The next capacity after `held` that holds `needed` positions."""
         return -(-max(needed, held + held // 4) // self._reserve) * self._reserve
 
+    def capacity_of(self, length: int) -> int:
+        """The capacity of caches that begin with `length` positions."""
+        return self._larger_capacity(0, length + 1)
+
     def _enlarged(self, name: str, cache: GrowableDeviceTensor, capacity: int) -> GrowableDeviceTensor:
         """A copy of the cache with a larger capacity: the prepared one if it fits, else a new one."""
         old, new = self._prepared.pop(name, (None, None))

@@ -20,6 +20,7 @@ from ..values.ort_value import OrtValue
 from .empty_state import EmptyState
 from .kv_cache import KVCaches, as_array, constant, cut
 from .match_state_outputs import StatePair, find_pairs
+from .state_sequences import check_indices, copy_sequence, empty_values, reordered, with_length
 
 if TYPE_CHECKING:
     from ..session.inference_session import InferenceSession
@@ -268,7 +269,7 @@ class State:
         for name, value in values.items():
             if name not in self._inputs:
                 raise InputError(f"no input is named {name!r}; the model's inputs are {', '.join(self._inputs)}")
-            if any(p.past == name for p in self.pairs):
+            if name in self._state_inputs:
                 raise InputError(
                     f"input '{name}' is state: load() it, or name the state's pairs in session.state({{...}})"
                 )
@@ -304,12 +305,11 @@ class State:
 
     def truncate(self, length: int) -> None:
         """Drop all but the first `length` positions. Raises OptionError for states that are not caches."""
-        if not 0 <= length <= len(self):
+        if self._growing_pair is not None and not 0 <= length <= len(self):
             raise InputError(f"the state holds {len(self)} positions, so it cannot be cut to {length}")
-        stuck = [p.past for p in self.pairs if p.time is None and not p.is_cross]
         if length == len(self):
             return
-        if stuck:
+        if stuck := [p.past for p in self.pairs if p.time is None and not p.is_cross]:
             raise OptionError(
                 f"the state '{stuck[0]}' does not grow with time, so it cannot be truncated: fork() before"
             )
@@ -334,27 +334,31 @@ class State:
             other.reorder(indices)
         return other
 
-    def reorder(self, indices: Sequence[int]) -> None:
-        """Select the sequences `indices` of the batch, as a beam search does. Indices may repeat, in any number."""
-        picked = np.asarray(indices)
-        if picked.ndim != 1 or picked.dtype.kind not in "iu" or not picked.size:
-            raise InputError(f"indices are a list of numbers of sequences, got {indices!r}")
-        made: dict[str, Any] = {}
-        for p in self.pairs:
-            value = self._values.get(p.past)
-            if value is None:
-                continue
-            if p.batch is None:
-                raise OptionError(f"no axis of the state '{p.past}' {value.shape} is the axis of sequences")
-            size = value.shape[p.batch]
-            if picked.min() < 0 or picked.max() >= size:
-                raise InputError(f"indices of sequences go from 0 to {size - 1}, got {indices!r}")
-            made[p.past] = (
-                value.gather(picked.tolist(), p.batch)
-                if isinstance(value, GrowableDeviceTensor)
-                else np.take(value, picked, p.batch)
-            )
-        self._values = made
+    def reorder(self, indices: Sequence[int]) -> int:
+        """Select the sequences `indices` of the batch, as a beam search does; return the bytes copied in caches.
+
+        Indices may repeat, in any number. Of as many as there are, those that stay at their places are not copied.
+        """
+        picked = check_indices(self._values, self.pairs, indices)
+        self._caches.drop_prepared()
+        self._values, nbytes = reordered(self._values, self.pairs, picked)
+        return nbytes
+
+    def allocate(self, like: State, count: int, length: int) -> None:
+        """Become `count` sequences of zeros, of the kinds of `like`. OptionError where they would share memory."""
+        self._values = empty_values(like._values, self.pairs, count, length, self._caches.capacity_of(length))
+        self._runs = like._runs
+        self._caches.drop_prepared()
+
+    def copy_sequence(self, source: State, entries: tuple[int, int], first: int, start: int, count: int) -> None:
+        """Copy a sequence of `source`; arguments as in state_sequences.copy_sequence."""
+        self._caches.drop_prepared()
+        copy_sequence(self._values, source._values, self.pairs, entries, first, start, count)
+
+    def set_length(self, length: int) -> None:
+        """Cut or extend the caches of all sequences to `length` positions, in larger memory if they do not fit."""
+        self._caches.drop_prepared()
+        self._values = with_length(self._values, self.pairs, length, self._caches.capacity_of(length))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the values to an .npz file, arrays by input name."""
@@ -379,8 +383,7 @@ class State:
         if not values:
             self.reset()
             return
-        missing = [n for n in wanted if n not in values]
-        unknown = [n for n in values if n not in wanted]
+        missing, unknown = [n for n in wanted if n not in values], [n for n in values if n not in wanted]
         if missing or unknown:
             what = f"lack '{missing[0]}'" if missing else f"hold '{unknown[0]}', which is none"
             raise InputError(f"the values {what}; the state is {', '.join(wanted)}")
