@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from ..values.ort_value import OrtValue
 from .empty_state import EmptyState
 from .kv_cache import KVCaches, as_array, constant, cut
 from .match_state_outputs import StatePair, find_pairs
+from .state_file import read_state, write_state
 from .state_sequences import check_indices, copy_sequence, empty_values, reordered, with_length
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 BRANCH = "use_cache_branch"
 """The input of merged decoders that chooses the branch with a cache."""
-_RUNS = "__runs__"
 _NONE: frozenset[str] = frozenset()
 
 
@@ -345,7 +344,10 @@ class State:
         return nbytes
 
     def allocate(self, like: State, count: int, length: int) -> None:
-        """Become `count` sequences of zeros, of the kinds of `like`. OptionError where they would share memory."""
+        """Become `count` sequences of zeros, of the kinds of `like`, which `copy_sequence` fills.
+
+        OptionError where sequences have no memory of their own.
+        """
         self._values = empty_values(like._values, self.pairs, count, length, self._caches.capacity_of(length))
         self._runs = like._runs
         self._caches.drop_prepared()
@@ -362,19 +364,12 @@ class State:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the values to an .npz file, arrays by input name."""
-        with open(path, "wb") as file:
-            values: dict[str, Any] = {_RUNS: np.array(self._runs), **self.arrays()}
-            np.savez(file, **values)
+        write_state(path, self._runs, self.arrays())
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Read values that `save` has written. Raises InputError for values of another model."""
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                found = {name: file[name] for name in file.files}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as e:
-            raise InputError(f"'{os.fspath(path)}' is not a file of State.save: {e}") from e
-        runs = int(found.pop(_RUNS, 0))
-        self.set_values(found)
+        runs, values = read_state(path)
+        self.set_values(values)
         self._runs = runs
 
     def set_values(self, values: Mapping[str, Any]) -> None:
