@@ -207,14 +207,11 @@ def _clz(a: Array) -> Array:
     return np.sum([(u >> u.dtype.type(k)) == 0 for k in range(bits)], 0, dtype=a.dtype)
 
 
-def _requantize(a: Array, multiplier: Array, shift: Array) -> Array:
-    """a * multiplier * 2^(shift - 31) in 32 bits, by two roundings: of the product, and of the shift to the right.
-
-    Halves are rounded up at first, away from zero then. A shift to the left comes before the product and wraps around.
-    """
-    x, m, s = (v.astype(np.int32) for v in (a, multiplier, shift))
-    left, right = np.clip(s, 0, 31), -np.clip(s, -31, 0)
-    high = ((np.left_shift(x, left).astype(np.int64) * m + (1 << 30)) >> 31).astype(np.int32)
+def _requantize(a: Array, multiplier: Array, bits: Array) -> Array:
+    """a * multiplier / 2^31 in 32 bits, halves up, and that / 2^bits, halves away from zero; bits from 0 to 31."""
+    x, m, right = (v.astype(np.int32) for v in (a, multiplier, bits))
+    right = right & 31
+    high = ((x.astype(np.int64) * m + (1 << 30)) >> 31).astype(np.int32)
     mask = ((np.int64(1) << right) - 1).astype(np.int32)
     up = (high & mask) > (mask >> 1) - (high >> 31)
     return np.asarray((high >> right) + up).astype(a.dtype)
@@ -226,8 +223,8 @@ def _no_coordinates(*args: Any) -> Array:
 
 # ---------------------------------------------------------------------------------------------------------------
 # The table. `max` and `min` propagate NaN; `rint` rounds ties to even; `where(c, a, b)`; `cast` truncates toward zero,
-# `saturate` clamps to the integer type's range, `bits` keeps every bit, `requantize(x, multiplier, shift)` scales by
-# fixed-point numbers in 32 bits, and `coord(k)` is the output coordinate along axis k.
+# `saturate` clamps to the integer type's range, `bits` keeps every bit, `requantize(x, multiplier, bits)` scales
+# by a fixed-point number in 32 bits, and `coord(k)` is the output coordinate along axis k.
 
 _BOTH = "(({0} != {zero}) & ({1} != {zero}))"
 _EITHER = "(({0} != {zero}) | ({1} != {zero}))"

@@ -49,7 +49,15 @@ def number(like: Sym, value: int) -> Sym:
 
 def scaled(a: Sym, real: float) -> Sym:
     """Return a * real by a fixed-point multiplier."""
-    return a.call("requantize", *fixed_multiplier(real))
+    return rescale(a, *fixed_multiplier(real))
+
+
+def rescale(a: Sym, multiplier: Sym | int, shift: Sym | int) -> Sym:
+    """Return a * multiplier * 2^(shift - 31). A shift to the left comes first and wraps around."""
+    if isinstance(shift, int):
+        left, right = max(shift, 0), max(-shift, 0)
+        return (a.call("shl", left) if left else a).call("requantize", multiplier, right)
+    return a.call("shl", shift.call("max", 0)).call("requantize", multiplier, (-shift).call("max", 0))
 
 
 def times(a: Sym, b: Sym | int) -> Sym:

@@ -97,12 +97,10 @@ def rescaled(ctx: NodeContext, acc: Value, factors: Array, axis: int, out: Affin
     """Return int32 sums times real factors as elements of the result; several factors belong to `axis`."""
     if factors.size == 1:
         return ctx.elementwise(lambda a: out.stored(scaled(a, float(factors[0])), ends), acc)
-    multipliers, shifts = multiplier_values(ctx, factors, axis, len(acc.shape))
-    return ctx.elementwise(lambda a, m, s: out.stored(a.call("requantize", m, s), ends), acc, multipliers, shifts)
-
-
-def multiplier_values(ctx: NodeContext, factors: Array, axis: int, rank: int) -> tuple[Value, Value]:
-    """Return constants with the multiplier and shift of each factor, along `axis` of `rank`."""
     pairs = np.array([fixed_multiplier(float(f)) for f in factors], np.int32).reshape(-1, 2)
-    found = [ctx.along_axis(ctx.constant(pairs[:, i].copy()), axis, rank) for i in (0, 1)]
-    return found[0], found[1]
+    left, right = np.maximum(pairs[:, 1], 0), np.maximum(-pairs[:, 1], 0)
+    by_channel = [ctx.along_axis(ctx.constant(a), axis, len(acc.shape)) for a in (pairs[:, 0].copy(), right)]
+    if left.any():
+        up = ctx.along_axis(ctx.constant(left), axis, len(acc.shape))
+        acc = ctx.elementwise(lambda a, n: a.call("shl", n), acc, up)
+    return ctx.elementwise(lambda a, m, r: out.stored(a.call("requantize", m, r), ends), acc, *by_channel)

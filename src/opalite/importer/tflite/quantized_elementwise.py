@@ -10,7 +10,7 @@ from ...expr.trace_function import Sym, where
 from ...ir import DType, Value
 from ..walk.node_context import NodeContext
 from .common import quantized_op, unsupported
-from .fixed_point import fixed_multiplier, reciprocal, scaled, shifted_left, shifted_right
+from .fixed_point import fixed_multiplier, reciprocal, rescale, scaled, shifted_left, shifted_right
 from .quantization import Affine, activation_ends, affine, clipped_ends, out_affine
 
 
@@ -78,7 +78,7 @@ def div(ctx: NodeContext) -> Value:
         inverse, below = reciprocal(bottom, 31)
         room = where(top < 0, top.call("bitnot"), top).call("clz") - 1
         whole = top.call("shl", room).call("requantize", inverse, 0)
-        return out.stored(whole.call("requantize", multiplier, shift - below - room), ends)
+        return out.stored(rescale(whole, multiplier, shift - below - room), ends)
 
     return ctx.elementwise(quotient, ctx.input(0), ctx.input(1))
 

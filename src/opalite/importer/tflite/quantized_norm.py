@@ -17,6 +17,7 @@ from .fixed_point import (
     log_of,
     number,
     reciprocal,
+    rescale,
     scaled,
     shifted_right,
     table_of,
@@ -53,7 +54,7 @@ def softmax(ctx: NodeContext) -> Value:
     multiplier, shift, least = _difference_scale(beta, x.scale)
 
     def exponential(d: Sym) -> Sym:
-        return exp_negative(d.call("requantize", multiplier, shift), _DIFFERENCE_BITS)
+        return exp_negative(rescale(d, multiplier, shift), _DIFFERENCE_BITS)
 
     table = table_of(exponential, -255, 0)
     table[: max(0, 255 + least)] = 0
@@ -112,7 +113,7 @@ def log_softmax(ctx: NodeContext) -> Value:
     low, high = out.ends
 
     def exponential(d: Sym) -> Sym:
-        return shifted_right(exp_negative(d.call("requantize", multiplier, shift), _DIFFERENCE_BITS), _SUM_BITS)
+        return shifted_right(exp_negative(rescale(d, multiplier, shift), _DIFFERENCE_BITS), _SUM_BITS)
 
     table = table_of(exponential, -255, 0)
     table[: max(0, 255 + least)] = 0
@@ -122,8 +123,8 @@ def log_softmax(ctx: NodeContext) -> Value:
     logs = ctx.elementwise(lambda s: log_of(s, _DIFFERENCE_BITS), total)
 
     def difference(v: Sym, log: Sym) -> Sym:
-        limit = (log + (-(2**31))).call("requantize", back, down).call("max", least - 1)
-        whole = shifted_right(v.call("requantize", multiplier, shift) - log, 22) + high
+        limit = rescale(log + (-(2**31)), back, down).call("max", least - 1)
+        whole = shifted_right(rescale(v, multiplier, shift) - log, 22) + high
         return where(limit < v, whole.call("min", high).call("max", low), number(v, low)).cast(out.dtype)
 
     return ctx.elementwise(difference, d, logs)
@@ -139,7 +140,7 @@ def l2_normalization(ctx: NodeContext) -> Value:
     def unit(v: Sym, s: Sym) -> Sym:
         inverse, shift = inverse_root(s)
         if out.dtype is DType.INT8:
-            return out.stored(v.call("requantize", inverse, shift + 7))
-        return out.stored((v * 128).call("requantize", inverse, shift))
+            return out.stored(rescale(v, inverse, shift + 7))
+        return out.stored(rescale(v * 128, inverse, shift))
 
     return ctx.elementwise(unit, c, total)

@@ -18,7 +18,7 @@ from ...ir.symbols import fixed
 from ...ops.integer_conv_matmul import BYTES, IntegerConv
 from ..walk.node_context import NodeContext
 from .common import activated, quantized_op, to_channels_first, to_channels_last, unsupported, window_pads
-from .fixed_point import fixed_multiplier, rounded_away
+from .fixed_point import fixed_multiplier, rescale, rounded_away
 from .quantization import Affine, activation_ends, affine, out_affine, quantization, rescaled
 
 _INT32 = 2
@@ -100,7 +100,7 @@ def rescaled_wide(
         if b is not None:
             total = total + b.cast(DType.INT64)
         if not wide:
-            whole = total.cast(DType.INT32).call("requantize", m.cast(DType.INT32), s.cast(DType.INT32))
+            whole = rescale(total.cast(DType.INT32), m.cast(DType.INT32), s.cast(DType.INT32))
         else:
             half = (m * 0 + 1).call("shl", s - 1)
             whole = (total * m + half).call("shr", s).cast(DType.INT32)

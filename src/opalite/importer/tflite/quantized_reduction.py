@@ -12,7 +12,7 @@ from ...ir import Array, DType, Value
 from ...ir.symbols import fixed
 from ..walk.node_context import NodeContext
 from .common import check_rank, quantized_op, to_channels_first, to_channels_last, unsupported
-from .fixed_point import fixed_multiplier
+from .fixed_point import fixed_multiplier, rescale
 from .pool import pool_op
 from .quantization import activation_ends, affine, out_affine
 
@@ -71,10 +71,10 @@ def mean_or_sum(ctx: NodeContext) -> Value:
     sums = ctx.reduce(ctx.cast(x, DType.INT32), "sum", axes, bool(ctx.attr("keep_dims", False)))
     less = a.zero * count
 
-    def rescale(s: Sym) -> Sym:
-        return out.stored((s - less if less else s).call("requantize", multiplier, shift))
+    def stored(s: Sym) -> Sym:
+        return out.stored(rescale(s - less if less else s, multiplier, shift))
 
-    return ctx.elementwise(rescale, sums)
+    return ctx.elementwise(stored, sums)
 
 
 @quantized_op("REDUCE_MAX", "REDUCE_MIN")

@@ -15,6 +15,7 @@ from .fixed_point import (
     fixed_multiplier,
     inverse_root,
     number,
+    rescale,
     round_away,
     table_of,
 )
@@ -125,7 +126,7 @@ def inverse_square_root(ctx: NodeContext) -> Value:
 
     def root(v: Sym) -> Sym:
         inverse, down = inverse_root(v.call("max", 1))
-        return number(v, 1).call("requantize", inverse, down + 20).call("requantize", multiplier, shift - 20)
+        return rescale(rescale(number(v, 1), inverse, down + 20), multiplier, shift - 20)
 
     low, high = x.ends
     whole = table_of(root, low - x.zero, high - x.zero) + out.zero

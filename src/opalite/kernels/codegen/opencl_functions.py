@@ -388,19 +388,17 @@ return {t.choose("gone", zero, "y")};
 
 
 def _requantize(t: Vec) -> str:
-    """x * m * 2^(shift - 31) of int by two roundings: a product in long, then a shift to the right."""
-    w, u, zero = t.of("long"), t.unsigned, t.literal(0)
-    left = t.reinterpret(f"{u.reinterpret('x')} << {u.reinterpret(f'max(s, {zero})')}")
+    """x * m / 2^31 of int, halves up, by a product in long; then / 2^bits, halves away from zero."""
+    w, u = t.of("long"), t.unsigned
     text = f"""
-const {t} s = clamp(shift, {t.literal(-31)}, {t.literal(31)});
-const {t} right = max(-s, {zero});
-const {w} wide = {w.convert(left)} * {w.convert("m")} + {w.literal(1 << 30)};
+const {t} right = bits & {t.literal(31)};
+const {w} wide = {w.convert("x")} * {w.convert("m")} + {w.literal(1 << 30)};
 const {t} high = {t.convert("wide >> 31")};
 const {t} mask = {t.reinterpret(f"({u.literal(1)} << {u.reinterpret('right')}) - {u.literal(1)}")};
-const {t} up = (high & mask) > (mask >> 1) - (high >> 31) ? {t.literal(1)} : {zero};
+const {t} up = (high & mask) > (mask >> 1) - (high >> 31) ? {t.literal(1)} : {t.literal(0)};
 return (high >> right) + up;
 """
-    return _function("requantize", t, f"{t} x, {t} m, {t} shift", text)
+    return _function("requantize", t, f"{t} x, {t} m, {t} bits", text)
 
 
 _POWERS: dict[str, Writer] = {"float": _pow_float, "double": _pow_lanes}
