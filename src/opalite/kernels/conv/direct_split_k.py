@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from ...cost.cost_tables import SplitConv
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
 from ...ops.conv import Convolution
 from ...ops.operator import Cost
 from ..codegen.epilogue import packed_epilogue
 from ..kernel import Params, register
 from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
-from .pack_filters import ConvProblem, PackedConv, bias_weight, pack_filters
+from .pack_filters import ConvProblem, Groups, PackedConv, bias_weight, pack_filters
 
 _ACCUMULATORS = 64  # accumulators of a work-item, so that enough work-items fit a compute unit
 _MOST_ITEMS = 256  # work-items of a group; NVIDIA's driver reports this limit even if the kernel requires more
@@ -58,20 +63,7 @@ class ConvSplitK(PackedConv):
         return min(points, key=order)
 
     def _cycles(self, p: ConvProblem, params: Params) -> float:
-        """Estimated cycles: the maximum of arithmetic, cache and latency time, with work-groups distributed evenly."""
-        c, groups, pack, device = SplitConv.of(p.device), p.groups(p.block, p.block), p.block, p.device
-        lx, split, tp, tb = params["LX"], params["SPLIT"], params["TP"], params["TB"]
-        tiles = ceil_div(p.positions, lx * tp) * groups.count * ceil_div(groups.out_blocks, tb)
-        per_unit = ceil_div(tiles, device.compute_units)
-        wave = max(device.wave_size, 16)
-        waves = ceil_div(lx * split, wave)
-        terms = ceil_div(math.prod(p.window.kernel) * groups.in_blocks, split)
-        arithmetic = tp * tb * pack * pack * wave / device.lanes
-        loads = c.load * tp + c.shared_load * pack * tb * ceil_div(wave, lx)
-        busy = max(arithmetic, loads) * terms * waves * per_unit
-        resident = max(1, 65536 // (waves * wave * (tp * tb * pack + 40)))
-        waiting = (c.term + c.weight * tb) * terms * ceil_div(per_unit, resident)
-        return float(max(busy, waiting) + c.mixed * (busy + waiting) + (c.reduce if split > 1 else 0.0))
+        return split_cycles(p.groups(p.block, p.block), p.positions, math.prod(p.window.kernel), params, p.device)
 
     def untuned_cycles(self, p: ConvProblem) -> float:
         """Cycles from launch to launch with untuned parameters, scaled from the estimate that ranks parameters."""
@@ -90,12 +82,10 @@ class ConvSplitK(PackedConv):
         storage, g, positions = y.type.storage, p.groups(p.block, p.block), p.positions
         lx, split, tb = params["LX"], params["SPLIT"], params["TB"]
 
-        def pack(data: Array) -> Array:
-            return np.ascontiguousarray(pack_filters(data, g, tb, storage).swapaxes(2, 3))
-
         form = f"filter taps first {g.count}x{g.merged} groups i{g.in_pack} o{g.pack} tile {tb} {storage}"
         epilogue = packed_epilogue(node, p.device)
-        args: Args = {"x": x, "weights": Weight(node.input(1), form, pack), "y": y, "positions": positions}
+        args: Args = {"x": x, "weights": Weight(node.input(1), form, lambda data: split_weights(data, g, tb, storage))}
+        args |= {"y": y, "positions": positions}
         args |= {} if bias is None else {"bias": bias_weight(bias, g.pack, storage)}
         args |= {"groups": g.count, "ib": g.in_blocks, "ob": g.out_blocks, "m": y.shape[1]}
         args |= {**win.args(), **epilogue.args}
@@ -103,6 +93,36 @@ class ConvSplitK(PackedConv):
         defines |= {"HAS_BIAS": bias is not None, "MASK": y.shape[1] % g.pack != 0}
         grid = (ceil_div(positions, lx * params["TP"]) * lx, g.count * ceil_div(g.out_blocks, tb) * split)
         return [Launch("conv_split", args, grid, (lx, split), defines, epilogue.prelude)]
+
+
+def split_cycles(groups: Groups, positions: Any, taps: int, params: Params, device: DeviceInfo) -> float:
+    """Estimated cycles: the maximum of arithmetic, cache and latency time, with work-groups distributed evenly."""
+    c, pack = SplitConv.of(device), groups.pack
+    lx, split, tp, tb = params["LX"], params["SPLIT"], params["TP"], params["TB"]
+    tiles = ceil_div(positions, lx * tp) * groups.count * ceil_div(groups.out_blocks, tb)
+    per_unit = ceil_div(tiles, device.compute_units)
+    wave = max(device.wave_size, 16)
+    waves = ceil_div(lx * split, wave)
+    terms = ceil_div(taps * groups.in_blocks, split)
+    arithmetic = tp * tb * pack * pack * wave / device.lanes
+    loads = c.load * tp + c.shared_load * pack * tb * ceil_div(wave, lx)
+    busy = max(arithmetic, loads) * terms * waves * per_unit
+    resident = max(1, 65536 // (waves * wave * (tp * tb * pack + 40)))
+    waiting = (c.term + c.weight * tb) * terms * ceil_div(per_unit, resident)
+    return float(max(busy, waiting) + c.mixed * (busy + waiting) + (c.reduce if split > 1 else 0.0))
+
+
+def whole_sum_points(pack: int, device: DeviceInfo) -> Iterator[Params]:
+    """Parameters whose work-items own whole sums, which need no local memory, and fit `device`."""
+    space = ConvSplitK.space
+    for lx, tp, tb in itertools.product(space["LX"], space["TP"], space["TB"]):
+        if lx <= min(_MOST_ITEMS, device.max_work_group_size) and tp * tb * pack <= _ACCUMULATORS:
+            yield {"LX": lx, "SPLIT": 1, "TP": tp, "TB": tb, "UNROLL": space["UNROLL"][0]}
+
+
+def split_weights(data: Array, groups: Groups, tile: int, storage: DType) -> Array:
+    """Filters in the order of conv/direct_split_k.cl: taps before blocks of input channels."""
+    return np.ascontiguousarray(pack_filters(data, groups, tile, storage).swapaxes(2, 3))
 
 
 def seconds_relative_to_split_k(p: ConvProblem, cost: Cost, cycles: float) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cost.cost_tables import SharedTile, Winograd
+from ...cost.cost_tables import SharedTile, SplitConv, Winograd
 from ...ir.constants.lazy_array import page_empty
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
@@ -21,7 +21,7 @@ from ..fma.tile_parameters import GemmSize, group_size, slab, tile_cycles, tile_
 from ..fma.tile_parameters import find_tile as find_shared_tile
 from ..kernel import Params, register
 from ..launch import STORAGE, Arg, Args, Array, Launch, Scratch, Weight, ceil_div
-from .direct_split_k import seconds_relative_to_split_k
+from .direct_split_k import seconds_relative_to_split_k, split_cycles, split_weights, whole_sum_points
 from .implicit_gemm_local import filter_panels, supports_local_tiles
 from .pack_filters import ConvProblem, Groups, PackedConv, bias_weight, pack_filters
 from .register_tiles import TILE_BLOCKS, TILE_WIDTHS, find_tile, tile_refusal
@@ -31,6 +31,9 @@ FILTER_TRANSFORM = {
     4: np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 24]]) / 24,
 }
 """The matrix G of u = G g G^T for tiles of 2 x 2 and 4 x 4 outputs."""
+
+_POINT = dict.fromkeys(("KD", "KH", "KW", "SD", "SH", "SW", "DD", "DH", "DW"), 1)
+"""Defines of a window of one element."""
 
 _ROWS = 32  # filters transformed at a time
 
@@ -81,6 +84,13 @@ def product_tile(tiles: WinogradTiles, device: DeviceInfo) -> dict[str, int]:
     return find_shared_tile(_product_sums(tiles), device, whole=True)
 
 
+def _split_point(t: WinogradTiles, device: DeviceInfo) -> tuple[float, Params]:
+    """(cycles, parameters) of ConvSplitK for the products of a strip, on a GPU without local-memory tiles."""
+    points = whole_sum_points(t.groups.pack, device)
+    ranked = ((split_cycles(t.groups, hint_of(t.strip), 1, point, device), point) for point in points)
+    return min(ranked, key=lambda r: r[0])
+
+
 def _product_sums(t: WinogradTiles) -> GemmSize:
     """The GEMM of one strip: tiles by output channels, one batch per tile element."""
     return GemmSize(t.strip, t.groups.out_blocks * t.groups.pack, t.groups.in_blocks * t.groups.pack, t.groups.count)
@@ -119,10 +129,10 @@ class ConvWinograd(PackedConv):
 
     def defaults(self, p: ConvProblem) -> Params:
         strip, sides = self._strip(p.device), self.space["F"]
-        if supports_local_tiles(p.device):
-            f = min(sides, key=lambda f: self._cycles(p, f))
-        else:
+        if p.device.is_cpu:
             f = min(sides, key=lambda f: self._estimate(p.node, p.device, f))
+        else:
+            f = min(sides, key=lambda f: self._cycles(p, f))
         t = WinogradTiles.of(p.node, p.device, f, strip)
         streamed = Winograd.of(p.device).streamed
         tw, tb = find_tile(t.strip, t.groups.count, t.groups.out_blocks, t.groups.pack, p.device, streamed=streamed)
@@ -133,15 +143,18 @@ class ConvWinograd(PackedConv):
         return int(self.space["STRIP"][0 if device.is_cpu else -1])
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
-        if supports_local_tiles(p.device):
-            return seconds_relative_to_split_k(p, cost, min(self._cycles(p, f) for f in self.space["F"]))
-        return min(self._estimate(p.node, p.device, f) for f in self.space["F"])
+        if p.device.is_cpu:
+            return min(self._estimate(p.node, p.device, f) for f in self.space["F"])
+        return seconds_relative_to_split_k(p, cost, min(self._cycles(p, f) for f in self.space["F"]))
 
     def _cycles(self, p: ConvProblem, f: int) -> float:
-        """Estimated cycles with products by local-memory tiles; transforms run at memory bandwidth."""
+        """Estimated cycles on a GPU; transforms run at memory bandwidth."""
         t, device, c = WinogradTiles.of(p.node, p.device, f, self._strip(p.device)), p.device, SharedTile.of(p.device)
         strips = ceil_div(hint_of(t.count), hint_of(t.strip))
-        product = tile_cycles(product_tile(t, device), _product_sums(t), device)
+        if supports_local_tiles(device):
+            product = tile_cycles(product_tile(t, device), _product_sums(t), device)
+        else:
+            product = SplitConv.of(device).slower * _split_point(t, device)[0]
         moved = 4 * hint_of(t.count) * t.elements * (t.in_blocks + t.out_blocks) * t.groups.pack
         whole = hint_of(p.node.x.type.nbytes + p.node.y.type.nbytes)
         clock = device.peak_flops / (2 * device.lanes * device.compute_units)
@@ -199,8 +212,8 @@ class _StripLaunches:
 
     def product(self, count: int) -> Launch:
         """Multiplies `count` transformed tiles by the filters, one product per tile element."""
-        if supports_local_tiles(self.device):
-            return self._local_product(count)
+        if not self.device.is_cpu:
+            return self._local_product(count) if supports_local_tiles(self.device) else self._split_product(count)
         g, tw, tb = self.tiles.groups, tile_at_most(self.params["TW"], count), self.params["TB"]
         positions, blocks = ceil_div(count, tw), g.count * ceil_div(g.out_blocks, tb)
         span = find_span(positions, blocks, self.device, g.in_blocks * g.pack * tb * g.pack * 4)
@@ -208,19 +221,26 @@ class _StripLaunches:
         filters = transformed_filters(self.node, g, self.params["F"], tb)
         grid = (symbolic_max([1, ceil_div(positions, span)]), blocks, 1)
         defines = {"PACK": g.pack, "TW": tw, "TB": tb, "UNROLL": self.params["UNROLL"], **narrow}
-        args: Args = {"v": self._v, "u": filters, "m": self._m}
-        if self.device.is_cpu:
-            ahead = max(
-                1, round(tb * g.pack / min(hint_of([positions, span])))
-            )  # so that a panel prefetches as much as it holds
-            args |= {"span": span, "ahead": ahead, "groups": g.count, "cg": g.channels, "ib": g.in_blocks}
-            args |= {"ob": g.out_blocks, "s": count}
-            return Launch("winograd_product", args, grid, (1, 1, 1), defines, source="conv/winograd_gemm_cpu.cl")
-        args = {"x": self._v, "weights": filters, "y": self._m, "span": span, "chunk": g.in_blocks, "ahead": 0}
-        args |= {"batch": 1, "groups": g.count, "cg": g.channels, "ib": g.in_blocks, "ob": g.out_blocks}
-        args |= {"m": g.filters, "s": count}
-        defines |= {"HAS_BIAS": 0, "MASK": 0, "IN_REGISTERS": 1}
-        return Launch("conv_pointwise", args, grid, None, defines, source="conv/pointwise.cl")
+        # So that a panel prefetches as much as it holds.
+        ahead = max(1, round(tb * g.pack / min(hint_of([positions, span]))))
+        args: Args = {"v": self._v, "u": filters, "m": self._m, "span": span, "ahead": ahead, "groups": g.count}
+        args |= {"cg": g.channels, "ib": g.in_blocks, "ob": g.out_blocks, "s": count}
+        return Launch("winograd_product", args, grid, (1, 1, 1), defines, source="conv/winograd_gemm_cpu.cl")
+
+    def _split_product(self, count: int) -> Launch:
+        """`product` as a pointwise convolution whose work-items own whole sums, with tile elements as groups."""
+        g, (_, point) = self.tiles.groups, _split_point(self.tiles, self.device)
+        lx, tb = point["LX"], point["TB"]
+        form = f"winograd {self.params['F']} {g.count} groups i{g.in_pack} o{g.pack} split tile {tb}"
+        f = self.params["F"]
+        filters = Weight(
+            self.node.input(1), form, lambda data: split_weights(transform_filters(data, f), g, tb, DType.FLOAT32)
+        )
+        args: Args = {"x": self._v, "weights": filters, "y": self._m, "positions": count, "groups": g.count}
+        args |= {"ib": g.in_blocks, "ob": g.out_blocks, "m": g.count * g.out_blocks * g.pack, **_one_row(count)}
+        grid = (symbolic_max([lx, ceil_div(count, lx * point["TP"]) * lx]), g.count * ceil_div(g.out_blocks, tb))
+        defines = {"PACK": g.pack, **point, "HAS_BIAS": 0, "MASK": 0, **_POINT}
+        return Launch("conv_split", args, grid, (lx, 1), defines, source="conv/direct_split_k.cl")
 
     def _local_product(self, count: int) -> Launch:
         """`product` as a pointwise convolution by local-memory tiles, with tile elements as groups."""
@@ -230,15 +250,13 @@ class _StripLaunches:
         turns = ceil_div(g.in_blocks * g.pack, slab(tile))
         args: Args = {"x": self._v, "weights": transformed_panels(self.node, g, self.params["F"], tile)}
         args |= {"y": self._m, "positions": count, "groups": g.count, "turns": turns, "ib": g.in_blocks}
-        args |= {"ob": g.out_blocks, "m": g.count * g.out_blocks * g.pack, "iw": count, "ow": count}
-        args |= {"id": 1, "ih": 1, "od": 1, "oh": 1, "pd": 0, "ph": 0, "pw": 0}
+        args |= {"ob": g.out_blocks, "m": g.count * g.out_blocks * g.pack, **_one_row(count)}
         grid = (
             symbolic_max([group, ceil_div(count, rows) * group]),
             g.count * ceil_div(g.out_blocks * g.pack, columns),
             1,
         )
-        defines = {"PACK": g.pack, **tile_defines(tile), "HAS_BIAS": 0, "MASK": 0, "POINTWISE": 1, "WIDE": 0}
-        defines |= {"KD": 1, "KH": 1, "KW": 1, "SD": 1, "SH": 1, "SW": 1, "DD": 1, "DH": 1, "DW": 1}
+        defines = {"PACK": g.pack, **tile_defines(tile), "HAS_BIAS": 0, "MASK": 0, "POINTWISE": 1, "WIDE": 0, **_POINT}
         return Launch("conv_local", args, grid, (group, 1, 1), defines, source="conv/implicit_gemm_local.cl")
 
     def output(self, first: int, count: int) -> Launch:
@@ -259,6 +277,16 @@ class _StripLaunches:
         grid = (symbolic_max([1, ceil_div(count, span)]), blocks)
         source = "conv/winograd_gpu.cl" if supports_local_tiles(self.device) else ""
         return Launch(entry, {**args, "span": span}, grid, group, defines, prelude, source)
+
+
+def _one_row(count: int) -> Args:
+    """Sizes of an image of one row of `count` positions, without padding."""
+    return {
+        "iw": count,
+        "ow": count,
+        **dict.fromkeys(("id", "ih", "od", "oh"), 1),
+        **dict.fromkeys(("pd", "ph", "pw"), 0),
+    }
 
 
 def transformed_filters(node: Node, groups: Groups, f: int, tile: int) -> Weight:

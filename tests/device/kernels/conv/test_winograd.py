@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,15 @@ def test_tiles_that_do_not_divide(rt: Runtime, tw: int, tb: int) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_as_on_a_gpu(rt: Runtime, name: str) -> None:
     check(as_gpu(rt), *make_case(name), 4)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("f", [2, 4])
+def test_as_on_a_gpu_without_local_memory(rt: Runtime, name: str, f: int) -> None:
+    """Mali: the products read filters and tiles from buffers."""
+    other = as_gpu(rt)
+    other.info = dataclasses.replace(other.info, local_mem_dedicated=False)
+    check(other, *make_case(name), 4, F=f)
 
 
 @pytest.mark.parametrize("f", [2, 4])
