@@ -137,7 +137,14 @@ def window_pads(
     ctx: NodeContext, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[int, ...]:
     """Return begins, then ends, of the padding that the node's `padding` asks for."""
-    if ctx.attr("padding", SAME) == VALID:
+    return pads_for(int(ctx.attr("padding", SAME)), sizes, kernel, strides, dilations)
+
+
+def pads_for(
+    padding: int, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> tuple[int, ...]:
+    """Return begins, then ends, of SAME or VALID padding."""
+    if padding == VALID:
         return (0,) * (2 * len(sizes))
     totals = []
     for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):

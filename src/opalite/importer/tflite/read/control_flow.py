@@ -1,4 +1,4 @@
-"""Operators on variables, hash tables and subgraphs, as nodes of ONNX and calls of functions."""
+"""Operators on variables, hash tables and subgraphs, and such with data-dependent sizes, as ONNX nodes and calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ....errors import ModelFormatError, UnsupportedOpError
 from ....ir import DType
 from ....ir.constants.lazy_array import LazyArray
 from ...proto.constants import Constants
-from ...proto.decode import ValueInfo
+from ...proto.decode import ValueInfo, elem_code
 from ...proto.graphdef import Attr, NodeDef, make_graph
 from .bodies import Variable
 from .tensors import TensorInfo
@@ -157,6 +157,24 @@ def _hashtable_size(walk: SubgraphWalk, inputs: Sequence[int], outputs: Sequence
     walk.nodes.append(NodeDef("Constant", "", walk.reader.opset, made, (), (made,), given))
 
 
+# Operators whose output sizes depend on data: the host runs ONNX's between two segments
+
+
+def _where(walk: SubgraphWalk, inputs: Sequence[int], outputs: Sequence[int], options: Options) -> None:
+    made, columns = walk.tensor(outputs[0]).value, walk.new_name("places")
+    walk.nodes.append(walk.onnx_node("NonZero", (walk.value(inputs[0]),), (columns,)))
+    walk.nodes.append(walk.onnx_node("Transpose", (columns,), (made,), perm=(1, 0)))
+
+
+def _unique(walk: SubgraphWalk, inputs: Sequence[int], outputs: Sequence[int], options: Options) -> None:
+    made, places = walk.tensor(outputs[0]).value, walk.new_name("places")
+    walk.nodes.append(walk.onnx_node("Unique", (walk.value(inputs[0]),), (made, "", places), sorted=0))
+    which = walk.tensor(outputs[1])
+    if which.dtype is None:
+        raise ModelFormatError(f"tensor '{which.name}' has no element type")
+    walk.nodes.append(walk.onnx_node("Cast", (places,), (which.value,), to=elem_code(which.dtype)))
+
+
 SPECIAL: dict[str, Callable[[SubgraphWalk, Sequence[int], Sequence[int], Options], None]] = {
     "VAR_HANDLE": _var_handle,
     "READ_VARIABLE": _read_variable,
@@ -170,5 +188,7 @@ SPECIAL: dict[str, Callable[[SubgraphWalk, Sequence[int], Sequence[int], Options
     "HASHTABLE_IMPORT": _hashtable_import,
     "HASHTABLE_FIND": _hashtable_find,
     "HASHTABLE_SIZE": _hashtable_size,
+    "WHERE": _where,
+    "UNIQUE": _unique,
 }
-"""Importers of operators on variables, tables and subgraphs."""
+"""Functions that add an operator's nodes, by its name."""

@@ -28,6 +28,7 @@ from .tables import Tables, schema, text
 from .tensors import RESOURCE, VARIANT, Buffers, TensorInfo, read_tensor
 
 _FUNCTIONS = "tflite.subgraph"
+_KINDS = {GraphDef: AttributeProto.GRAPH, int: AttributeProto.INT, tuple: AttributeProto.INTS}
 _STATEFUL = frozenset(
     (
         *("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM", "SVDF"),
@@ -251,9 +252,9 @@ class SubgraphWalk:
         zero = 0 if t.quantization is None else int(t.quantization.zero_point[0])
         return Variable(t.value, t.dtype, t.signature, zero)
 
-    def onnx_node(self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], **graphs: GraphDef) -> NodeDef:
+    def onnx_node(self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any) -> NodeDef:
         """Make a node of ONNX's own domain."""
-        attributes = {k: Attr(AttributeProto.GRAPH, g) for k, g in graphs.items()}
+        attributes = {k: Attr(_KINDS[type(v)], v) for k, v in attrs.items()}
         opset = self.reader.opset
         label = next(iter(outputs), "")
         return NodeDef(op_type, "", opset, label, tuple(inputs), tuple(outputs), attributes, opsets={"": opset})
