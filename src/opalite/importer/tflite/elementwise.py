@@ -132,19 +132,21 @@ def prelu(ctx: NodeContext) -> Value:
     return ctx.elementwise(leaky_relu, ctx.input(0), ctx.input(1))
 
 
-@tflite_op("SELECT_V2")
+@tflite_op("SELECT_V2", moves=True)
 def select_v2(ctx: NodeContext) -> Value:
     """Import SELECT_V2: x where the condition holds, else y; all broadcast."""
     return ctx.elementwise(lambda c, x, y: c.call("where", x, y), ctx.input(0), ctx.input(1), ctx.input(2))
 
 
-@tflite_op("SELECT")
+@tflite_op("SELECT", moves=True)
 def select(ctx: NodeContext) -> Value:
     """Import SELECT: as SELECT_V2, but a vector chooses rows."""
     c, x = ctx.input(0), ctx.input(1)
-    if len(c.shape) == 1 and len(x.shape) > 1:
-        ctx.inputs[0] = ctx.reshape(c, (*c.shape, *(1,) * (len(x.shape) - 1)))
-    return select_v2(ctx)
+    if c.type.count == 1:
+        c = ctx.reshape(c, ())
+    elif len(c.shape) == 1 and len(x.shape) > 1:
+        c = ctx.reshape(c, (*c.shape, *(1,) * (len(x.shape) - 1)))
+    return ctx.elementwise(lambda c, x, y: c.call("where", x, y), c, x, ctx.input(2))
 
 
 @tflite_op("ZEROS_LIKE")

@@ -10,7 +10,8 @@ from ..walk.node_context import NodeContext
 from .common import check_rank, tflite_op, to_channels_first, to_channels_last
 
 
-@tflite_op("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
+@tflite_op("RESIZE_BILINEAR")
+@tflite_op("RESIZE_NEAREST_NEIGHBOR", moves=True)
 def resize(ctx: NodeContext) -> Value:
     """Import RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR of x[N,H,W,C] to the size in input 1."""
     x, size = ctx.input(0), ctx.const_ints(1)

@@ -70,7 +70,7 @@ def sparse_to_dense(ctx: NodeContext) -> Value:
     return ctx.add(ScatterND("none"), [full, rows, ctx.expand(values, (count,))])
 
 
-@tflite_op("ONE_HOT")
+@tflite_op("ONE_HOT", moves=True)
 def one_hot(ctx: NodeContext) -> Value:
     """Import ONE_HOT: the number in input 2 where the place along a new axis equals the index, else that of input 3."""
     indices, on, off = ctx.input(0), ctx.input(2), ctx.input(3)

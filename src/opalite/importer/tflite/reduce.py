@@ -38,7 +38,7 @@ def reduce(ctx: NodeContext) -> Value:
     return ctx.cast(ctx.reduce(ctx.cast(x, work), _KINDS[ctx.op_type], sorted(axes), keep), x.dtype)
 
 
-@tflite_op("ARG_MAX", "ARG_MIN")
+@tflite_op("ARG_MAX", "ARG_MIN", moves=True)
 def arg_reduce(ctx: NodeContext) -> Value:
     """Import ARG_MAX and ARG_MIN: the first position of an extreme along the axis in input 1."""
     x = ctx.input(0)
@@ -47,7 +47,7 @@ def arg_reduce(ctx: NodeContext) -> Value:
     return ctx.cast(found, out_dtype(ctx))
 
 
-@tflite_op("TOPK_V2")
+@tflite_op("TOPK_V2", moves=True)
 def top_k(ctx: NodeContext) -> Sequence[Value]:
     """Import TOPK_V2: the k largest elements of each row, and their positions."""
     x, k = ctx.input(0), int(ctx.const_scalar(1))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ...errors import ShapeError
 from ...ir import DType, Value
+from ...ir.symbols import is_symbolic
 from ...ops.operator import broadcast_shape, normalize_axis
 from ..walk.node_context import NodeContext
 from .common import activated, check_rank, one, out_dtype, tensors_of, tflite_op, unsupported
@@ -155,6 +156,9 @@ def strided_slice(ctx: NodeContext) -> Value:
                 if ctx.attr("offset", False) and not has(1, i):
                     end = begin + end
                 place += 1
+            size = x.shape[axis]
+            if stride < 0 and not is_symbolic((begin, size)) and begin < -size:
+                begin, end = 0, _END  # nothing is before the first element
             starts.append(begin)
             stops.append(end)
             axes.append(axis)
