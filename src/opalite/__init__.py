@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from . import backend, capi
     from .cl.device.enumerate_devices import devices
     from .ir.device.device_info import DeviceInfo
+    from .llm.embedder import Embedder
     from .llm.generator import Generation, Generator, generate
     from .llm.token_stream import Stream, Streams
     from .onnxruntime import install as install_as_onnxruntime
@@ -132,6 +133,7 @@ __all__ = [
     "DeviceLostError",
     "DeviceMemoryError",
     "DevicePlan",
+    "Embedder",
     "ExecutionMode",
     "ExecutionOrder",
     "Explanation",
@@ -233,6 +235,7 @@ __all__ = [
 _MODULES = {
     ".cl.device.enumerate_devices": "devices",
     ".ir.device.device_info": "DeviceInfo",
+    ".llm.embedder": "Embedder",
     ".llm.generator": "Generation Generator generate",
     ".llm.token_stream": "Stream Streams",
     ".run.api.diagnostics.node_assignment": "OrtEpAssignedNode OrtEpAssignedSubgraph",

@@ -17,6 +17,7 @@ import opalite
 from onnx import TensorProto, helper, numpy_helper
 
 from ..helpers import encoder_decoders
+from ..helpers.embedders import make_embedder
 from ..helpers.words import END, make_folder
 from .commands import ROOT, Command
 
@@ -28,6 +29,7 @@ _PLACES = (
     (r"(?<=--node )NAME\b", "conv1"),
     (r"\bcases/NAME\.py", "cases/det_half.py"),
     (r"\bWHISPER_FOLDER\b", "whisper"),
+    (r"\bEMBEDDER_FOLDER\b", "embedder"),
     (r"\bFOLDER(?=/null-)", "found"),
     (r"\bFOLDER(?=/|\s|$)", "models"),
     (r"\bFILE(?=\s|$)", "file.json"),
@@ -67,6 +69,7 @@ def make_scene(folder: Path, *, sources: bool = False) -> Path:
     (work / "script.py").write_text("import onnxruntime\n\nprint(onnxruntime.get_device())\n")
     if find_spec("tokenizers") is not None:
         write_hearing(work)
+        make_embedder(work / "embedder")
     return work
 
 

@@ -103,7 +103,7 @@ def open_folder(path: str | os.PathLike[str], file: str | None = None) -> ModelF
         given, file = given.parent, given.name if file is None else file
     if not given.is_dir():
         raise ModelFileError(f"{given} is no folder of a model: there is {'a file' if given.exists() else 'nothing'}")
-    genai = _read(given / "genai_config.json")
+    genai = read_config(given / "genai_config.json")
     decoder = _decoder(given, file or genai.get("model", {}).get("decoder", {}).get("filename"))
     with_past = decoder.name == _WITH_PAST
     prompt_decoder = decoder.with_name(_FIRST)
@@ -112,15 +112,16 @@ def open_folder(path: str | os.PathLike[str], file: str | None = None) -> ModelF
         decoder,
         prompt_decoder if with_past and prompt_decoder.exists() else None,
         _encoder(decoder, genai.get("model", {}).get("encoder", {}).get("filename")),
-        _read(given / "config.json"),
-        _read(given / "generation_config.json"),
+        read_config(given / "config.json"),
+        read_config(given / "generation_config.json"),
         genai,
-        _read(given / "tokenizer_config.json"),
-        _read(given / "preprocessor_config.json"),
+        read_config(given / "tokenizer_config.json"),
+        read_config(given / "preprocessor_config.json"),
     )
 
 
-def _read(path: Path) -> Json:
+def read_config(path: Path) -> Json:
+    """The object in a JSON file, {} without the file. InputError for other contents."""
     try:
         contents = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -36,6 +36,11 @@ class Tokenizer:
         self._tokenizer.no_padding()
         self._folder = folder
 
+    @property
+    def size(self) -> int:
+        """The number of tokens, added ones included."""
+        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Encode text to tokens; special: include the tokenizer's special tokens."""
         return list(self._tokenizer.encode(text, add_special_tokens=special).ids)

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import InputError
+from ...llm.embedding_folder import holds_embeddings
 from ..wire.serve_errors import Invalid, NotFound
 from .model_config import ModelConfig, ServerSettings
 
 CONFIG = "config.pbtxt"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,254}")
 _FILES = ("model.opal", "model.onnx")
+Kind = Literal["onnx", "opal", "text", "embedding"]
 _MAX_CONFIG_BYTES = 1 << 20
 
 
@@ -32,7 +34,7 @@ class ModelSource:
     name: str
     version: int
     path: Path
-    kind: Literal["onnx", "opal", "text"]
+    kind: Kind
     signature: tuple[tuple[str, int, int], ...]
 
 
@@ -122,14 +124,17 @@ def _sources(name: str, folder: Path, config: ModelConfig) -> Iterable[ModelSour
 def _model_in(folder: Path, config: ModelConfig) -> Path | None:
     names = (config.default_model_filename,) if config.default_model_filename else _FILES
     found = next((folder / n for n in names if (folder / n).is_file()), None)
-    if _kind_of(folder) == "text" and not config.default_model_filename:
+    if _kind_of(folder) is not None and not config.default_model_filename:
         return folder
     return found
 
 
-def _kind_of(path: Path) -> Literal["onnx", "opal", "text"] | None:
+def _kind_of(path: Path) -> Kind | None:
+    """The kind of a model. InputError for a folder whose configuration cannot be read."""
     if path.is_dir():
-        return "text" if (path / "tokenizer.json").is_file() else None
+        if not (path / "tokenizer.json").is_file():
+            return None
+        return "embedding" if holds_embeddings(path) else "text"
     return "opal" if path.suffix == ".opal" else "onnx" if path.suffix == ".onnx" else None
 
 

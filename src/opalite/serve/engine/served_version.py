@@ -51,6 +51,7 @@ class ServedVersion:
         self.source, self.config = source, config
         self.name, self.version = source.name, str(source.version)
         self.is_text = source.kind == "text"
+        self._takes_options = source.kind in ("text", "embedding")
         self.statistics = Statistics(self.name, self.version)
         self.inputs: tuple[TensorMetadata, ...] = ()
         self.outputs: tuple[TensorMetadata, ...] = ()
@@ -113,6 +114,7 @@ class ServedVersion:
             self._observers.rejected(self.name, self.version, e.kind)
             raise
         loop = asyncio.get_running_loop()
+        key = key if request.generation is None else None  # which are options of its own
         ticket = Ticket(request, loop.create_future(), size, key, level, time.monotonic_ns(), nbytes)
         ticket.started_ns, ticket.on_piece = time.time_ns(), on_piece
         ticket.timeout_s = timeout_s
@@ -273,7 +275,7 @@ class ServedVersion:
         for ticket in tickets:
             ticket.stop_timer()
         try:
-            worker.submit(tickets, tickets[0].request.text_options if self.is_text else {})
+            worker.submit(tickets, tickets[0].request.text_options if self._takes_options else {})
         except (OSError, MemoryError) as e:
             for ticket in tickets:
                 self._fail(ticket, Internal(f"there is no shared memory for the request: {e}"))

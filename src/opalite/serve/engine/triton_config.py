@@ -17,7 +17,7 @@ from ..wire.infer_messages import ModelMetadata, TensorMetadata
 from ..wire.serve_errors import Invalid
 from .model_config import DynamicBatching, ModelConfig, QueuePolicy, TensorConfig, VersionPolicy
 
-PLATFORMS = ("", "onnxruntime_onnx", "opalite", "onnx_opalite", "opal_opalite", "text_opalite")
+PLATFORMS = ("", "onnxruntime_onnx", "opalite", "onnx_opalite", "opal_opalite", "text_opalite", "embedding_opalite")
 BACKENDS = ("", "onnxruntime", "opalite")
 _REFUSED_FIELDS = {
     "sequence_batching": "requests are independent here: send the state as an input, and take it from the outputs",

@@ -25,7 +25,7 @@ from ..wire.datatypes import array_from_raw, as_text, dtype_of, raw_from_array
 from ..wire.infer_messages import Array
 from ..wire.serve_errors import Internal, Invalid, ServeError, TooLarge
 from .worker_channel import Message, WorkerChannel
-from .worker_models import ActiveRun, Cancelled, TensorModel, TextModel, open_served
+from .worker_models import ActiveRun, Cancelled, Served, open_served
 
 _STATS_S = 1.0
 _ALIVE_S = 0.5
@@ -74,7 +74,7 @@ class Worker:
             thread.join()
         model.close()
 
-    def _answer(self, model: TensorModel | TextModel) -> None:
+    def _answer(self, model: Served) -> None:
         """Run batches until the server closes the socket."""
         while True:
             try:
@@ -108,7 +108,7 @@ class Worker:
         elif number > self._newest:
             self._cancelled.add(number)
 
-    def _run(self, model: TensorModel | TextModel, message: Message, fds: list[int]) -> None:
+    def _run(self, model: Served, message: Message, fds: list[int]) -> None:
         started = time.monotonic_ns()
         number, slot = message["id"], message["slot"]
         if fds:

@@ -13,10 +13,11 @@ import numpy as np
 
 from ...run.api.options.run_options import RunOptions
 from ...run.api.session.inference_session import InferenceSession
-from ..wire.datatypes import datatype_of_onnx, dtype_of
+from ..wire.datatypes import datatype_of_onnx, dtype_of, is_unicode
 from ..wire.infer_messages import Array
 from ..wire.serve_errors import Invalid, nearest_hint
 from .concurrency_probe import best_concurrency
+from .embedding_model import EmbeddingModel
 
 if TYPE_CHECKING:
     from ...llm.sampling import TokenLogprobs
@@ -64,12 +65,14 @@ class ActiveRun:
         self._send(text, logprobs)
 
 
-def open_served(message: Message) -> TensorModel | TextModel:
+def open_served(message: Message) -> Served:
     """Open and warm up the model of the message `open`."""
     if message["core_share"] is not None:
         _pin_to_core_share(*message["core_share"])  # before the driver starts its threads
     if message["kind"] == "text":
         return TextModel(message["path"], message["options"])
+    if message["kind"] == "embedding":
+        return EmbeddingModel(message["path"], message["options"])
     factory = message["factory"]
     if factory:
         sys.path[:] = message["import_path"]
@@ -251,8 +254,10 @@ class TextModel:
         prompt = feeds["text_input"]
         if prompt.size != 1:
             raise Invalid(f"input 'text_input' is one text, got {prompt.size}; send a request for each")
+        if not is_unicode(prompt.flat[0]):
+            raise Invalid("input 'text_input' is no UTF-8 text")
         given = parameters.get("generation")
-        options = self._options(parameters) if given is None else dict(given)
+        options = dict(given) if isinstance(given, dict) else self._options(parameters)
         if bias := options.get("logit_bias"):
             options["logit_bias"] = {int(token): value for token, value in bias.items()}
         stream = self._generator.stream(options.pop("prompt", prompt.flat[0]), **options)
@@ -293,6 +298,9 @@ class TextModel:
                 raise Invalid(f"parameter '{name}' is {kind.__name__}, got {value!r}")
             found[name] = kind(value)
         return found
+
+
+Served = TensorModel | TextModel | EmbeddingModel
 
 
 def _ports(arguments: Sequence[Any]) -> list[tuple[str, str, list[int | None]]]:

@@ -84,6 +84,7 @@ class App:
                 _route("/v2/repository/models/{model}/unload", "POST", calls.unload),
                 _route("/v1/models", "GET", openai.models),
                 _route("/v1/models/{model}", "GET", openai.model),
+                _route("/v1/embeddings", "POST", openai.embeddings),
                 Route("/v1/completions", _Application(openai.completions), methods=["POST"]),
                 Route("/v1/chat/completions", _Application(openai.chat_completions), methods=["POST"]),
                 *(_route(*route) for route in control.routes()),

@@ -44,8 +44,8 @@ class RequestedOutput:
 class InferRequest:
     """An inference request. version: '' for the newest served. outputs: () for all. trace: W3C trace headers.
 
-    generation: options of Generator.stream in JSON's types, `prompt` included, instead of inputs and parameters; None
-    for other requests.
+    generation: options of a text (those of Generator.stream, `prompt` included) or of embeddings (`tokens`) in JSON's
+    types, instead of inputs and parameters; None for other requests.
     """
 
     model: str
@@ -107,7 +107,7 @@ class TensorMetadata:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """Inputs and outputs of a model. platform: 'onnx_opalite', 'opal_opalite' or 'text_opalite', by its file."""
+    """Inputs and outputs of a model. platform: 'onnx_opalite', 'text_opalite' etc., by its kind."""
 
     name: str
     versions: tuple[str, ...]

@@ -19,6 +19,7 @@ from ...wire.serve_errors import NotFound, ServeError, Unsupported, as_serve_err
 from ..endpoints import Calls, cancel_when_lost, headers_of, model_of, trace_of
 from ..parse_infer_request import read_object
 from ..responses import Answer, dump, object_answer
+from .embeddings import read_embedding
 from .requests import TextRequest, read_chat, read_completion
 from .tool_calls import find_tool_calls
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _REASONS = {"end": "stop", "stop": "stop", "length": "length"}
+_KINDS = ("text_", "embedding_")
+"""Beginnings of the platforms of models that this API serves."""
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
@@ -47,9 +50,9 @@ class OpenAI(Calls):
     """The endpoints; a text's model is named in the body."""
 
     async def models(self, scope: Scope, receive: Receive) -> Answer:
-        """The text models that are ready."""
+        """The models of texts that are ready."""
         ready = dict.fromkeys(entry.name for entry in self._server.index(ready=True))
-        found = [_model(name) for name in ready if self._server.model_metadata(name).platform.startswith("text_")]
+        found = [_model(name) for name in ready if self._server.model_metadata(name).platform.startswith(_KINDS)]
         return object_answer({"object": "list", "data": found})
 
     async def model(self, scope: Scope, receive: Receive) -> Answer:
@@ -66,6 +69,15 @@ class OpenAI(Calls):
     async def chat_completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._answer(scope, receive, send, read_chat, _CHAT)
 
+    async def embeddings(self, scope: Scope, receive: Receive) -> Answer:
+        headers = headers_of(scope)
+        async with self._bodies.read(scope, headers, receive) as body:
+            asked = read_embedding(read_object(body, self._limits))
+        self._admit(asked.model, "embedding", "does not embed texts")
+        cancel_when_lost(scope)
+        response = await self._server.infer(asked.as_infer_request(trace_of(headers)))
+        return object_answer(asked.answer(response))
+
     async def _answer(
         self,
         scope: Scope,
@@ -77,13 +89,7 @@ class OpenAI(Calls):
         headers = headers_of(scope)
         async with self._bodies.read(scope, headers, receive) as body:
             asked = read(read_object(body, self._limits))
-        try:
-            metadata = self._server.model_metadata(asked.model)
-        except NotFound as e:
-            raise _no_model(asked.model) from e
-        if not metadata.platform.startswith("text_"):
-            raise Unsupported(f"model '{asked.model}' does not generate text; POST /v2/models/{asked.model}/infer")
-        self._server.admit(asked.model)
+        self._admit(asked.model, "text", "does not generate text")
         requests = [self._request(asked.model, own, trace_of(headers)) for own in asked.option_sets()]
         head = {"id": form.prefix + secrets.token_hex(12), "created": int(time.time()), "model": asked.model}
         if not asked.stream:
@@ -105,6 +111,18 @@ class OpenAI(Calls):
             events = _events(asked, form, head, first, pieces, requests)
             streaming = StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
             await streaming(scope, receive, send)
+
+    def _admit(self, model: str, kind: str, why_not: str) -> None:
+        """Admit a request for a model of a kind. NotFound, Unsupported for one of another kind."""
+        try:
+            metadata = self._server.model_metadata(model)
+        except NotFound as e:
+            raise _no_model(model) from e
+        if not metadata.platform.startswith(f"{kind}_"):
+            failure = Unsupported(f"model '{model}' {why_not}; POST /v2/models/{model}/infer")
+            failure.param = "model"
+            raise failure
+        self._server.admit(model)
 
     def _request(self, model: str, options: Mapping[str, Any], trace: Mapping[str, str]) -> InferRequest:
         prompt = options["prompt"]

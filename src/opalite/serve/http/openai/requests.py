@@ -53,7 +53,7 @@ class TextRequest:
 
 def read_completion(body: Mapping[str, Any]) -> TextRequest:
     """A request for /v1/completions. Invalid, Unsupported."""
-    fields = _read(body, {**_COMMON, **_COMPLETION})
+    fields = read_fields(body, {**_COMMON, **_COMPLETION})
     prompts = _prompts(fields.pop("prompt", None))
     fields.setdefault("max_tokens", _DEFAULT_COMPLETION_TOKENS)
     if (best := fields.pop("best_of", None)) is not None and best != fields.get("n", 1):
@@ -68,10 +68,10 @@ def read_completion(body: Mapping[str, Any]) -> TextRequest:
 
 def read_chat(body: Mapping[str, Any]) -> TextRequest:
     """A request for /v1/chat/completions. Invalid, Unsupported."""
-    fields = _read(body, {**_COMMON, **_CHAT})
+    fields = read_fields(body, {**_COMMON, **_CHAT})
     messages = fields.pop("messages", None)
     if messages is None:
-        raise _wrong("messages", "is missing: a list of {'role', 'content'}")
+        raise wrong("messages", "is missing: a list of {'role', 'content'}")
     longest = fields.pop("max_completion_tokens", None)
     if longest is not None:
         fields["max_tokens"] = longest
@@ -79,10 +79,10 @@ def read_chat(body: Mapping[str, Any]) -> TextRequest:
     if fields.pop("logprobs", False):
         fields["logprobs"] = count or 0
     elif count is not None:
-        raise _wrong("top_logprobs", "needs 'logprobs': true")
+        raise wrong("top_logprobs", "needs 'logprobs': true")
     tools, choice = fields.pop("tools", None), fields.pop("tool_choice", None)
     if choice is not None and not tools:
-        raise _wrong("tool_choice", "needs 'tools'")
+        raise wrong("tool_choice", "needs 'tools'")
     if choice not in (None, "auto", "none"):
         raise _lacking("tool_choice", f"{str(choice)[:64]!r} is not offered: texts are not constrained; use 'auto'")
     if (form := fields.pop("response_format", None)) is not None and form.get("type") != "text":
@@ -101,19 +101,19 @@ def _request(
 ) -> TextRequest:
     stream, details = fields.pop("stream", False), fields.pop("stream_options", None)
     if details is not None and not stream:
-        raise _wrong("stream_options", "needs 'stream': true")
+        raise wrong("stream_options", "needs 'stream': true")
     if "ignore_eos" in fields:
         fields["ignore_end"] = fields.pop("ignore_eos")
     model, choices = fields.pop("model", None), fields.pop("n", 1)
     if model is None:
-        raise _wrong("model", "is missing: GET /v1/models lists names")
+        raise wrong("model", "is missing: GET /v1/models lists names")
     if len(prompts) * choices > _MOST_CHOICES:
-        raise _wrong("n", f"{choices} and {len(prompts)} prompts are more than {_MOST_CHOICES} texts at once")
+        raise wrong("n", f"{choices} and {len(prompts)} prompts are more than {_MOST_CHOICES} texts at once")
     usage = bool(details and details.get("include_usage"))
     return TextRequest(model, prompts, choices, fields, stream, usage, echo, most_calls)
 
 
-def _read(body: Mapping[str, Any], known: Mapping[str, Check | None]) -> dict[str, Any]:
+def read_fields(body: Mapping[str, Any], known: Mapping[str, Check | None]) -> dict[str, Any]:
     """The checked fields that have a value. Invalid for unknown ones, with the nearest known name."""
     found = {}
     for name, value in body.items():
@@ -127,7 +127,7 @@ def _read(body: Mapping[str, Any], known: Mapping[str, Check | None]) -> dict[st
     return found
 
 
-def _wrong(name: str, rest: str) -> Invalid:
+def wrong(name: str, rest: str) -> Invalid:
     """An error about a field."""
     failure = Invalid(f"'{name}' {rest}")
     failure.param = name.partition("[")[0]
@@ -144,7 +144,7 @@ def _lacking(name: str, rest: str) -> Unsupported:
 def _of(kind: str, *types: type) -> Check:
     def check(name: str, value: Any) -> Any:
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise _wrong(name, f"is {kind}, got {str(value)[:64]!r}")
+            raise wrong(name, f"is {kind}, got {str(value)[:64]!r}")
         return value
 
     return check
@@ -153,7 +153,7 @@ def _of(kind: str, *types: type) -> Check:
 def _between(kind: Check, low: float, high: float) -> Check:
     def check(name: str, value: Any) -> Any:
         if not low <= kind(name, value) <= high:
-            raise _wrong(name, f"is from {low:g} to {high:g}, got {value}")
+            raise wrong(name, f"is from {low:g} to {high:g}, got {value}")
         return value
 
     return check
@@ -162,7 +162,7 @@ def _between(kind: Check, low: float, high: float) -> Check:
 def _stops(name: str, value: Any) -> list[str]:
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list) or len(found) > _MOST_STOPS or not all(isinstance(s, str) and s for s in found):
-        raise _wrong(name, f"is a text, or a list of up to {_MOST_STOPS} texts, each of one character at least")
+        raise wrong(name, f"is a text, or a list of up to {_MOST_STOPS} texts, each of one character at least")
     return found
 
 
@@ -172,7 +172,7 @@ def _bias(name: str, value: Any) -> dict[str, float]:
         for key, n in value.items()
     )
     if not fits:
-        raise _wrong(name, "is an object of numbers from -100 to 100 by token ids")
+        raise wrong(name, "is an object of numbers from -100 to 100 by token ids")
     return dict(value)
 
 
@@ -182,27 +182,27 @@ def _messages(name: str, value: Any) -> list[dict[str, Any]]:
     Invalid, Unsupported for pictures and sounds.
     """
     if not isinstance(value, list) or not value:
-        raise _wrong(name, "is a list of {'role', 'content'}")
+        raise wrong(name, "is a list of {'role', 'content'}")
     made = []
     for number, message in enumerate(value):
         where = f"{name}[{number}]"
         if not isinstance(message, dict) or message.get("role") not in tuple(_ROLES):
-            raise _wrong(where, f"is an object whose 'role' is one of {', '.join(_ROLES)}")
+            raise wrong(where, f"is an object whose 'role' is one of {', '.join(_ROLES)}")
         if strange := next((key for key in message if key not in _OF_MESSAGES), ""):
-            raise _wrong(where, f"has no field '{strange[:64]}'{nearest_hint(strange, _OF_MESSAGES)}")
+            raise wrong(where, f"has no field '{strange[:64]}'{nearest_hint(strange, _OF_MESSAGES)}")
         content = message.get("content")
         if isinstance(content, list):
             kinds = [part.get("type") if isinstance(part, dict) else None for part in content]
             if other := next((k for k in kinds if k != "text"), ""):
                 raise _lacking(where, f"has a part of type {str(other)[:64]!r}; the model reads texts")
             if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
-                raise _wrong(where, "has parts that are not {'type': 'text', 'text'}")
+                raise wrong(where, "has parts that are not {'type': 'text', 'text'}")
             content = "".join(part["text"] for part in content)
         elif content is not None and not isinstance(content, str):
-            raise _wrong(where, "has a 'content' that is no text and no list of parts")
+            raise wrong(where, "has a 'content' that is no text and no list of parts")
         calls = message.get("tool_calls")
         if content is None and not calls:
-            raise _wrong(where, "has no 'content'")
+            raise wrong(where, "has no 'content'")
         own = {**message, "role": _ROLES[message["role"]], "content": content or ""}
         if calls is not None:
             own["tool_calls"] = _past_calls(where, calls)
@@ -216,14 +216,12 @@ def _past_calls(where: str, calls: Any) -> list[dict[str, Any]]:
     for call in calls if isinstance(calls, list) else [None]:
         function: Any = call.get("function") if isinstance(call, dict) else None
         if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise _wrong(
-                where, "has 'tool_calls' that are no list of {'id', 'type', 'function': {'name', 'arguments'}}"
-            )
+            raise wrong(where, "has 'tool_calls' that are no list of {'id', 'type', 'function': {'name', 'arguments'}}")
         arguments = function.get("arguments")
         try:
             parsed = json.loads(arguments) if isinstance(arguments, str) and arguments else arguments or {}
         except (ValueError, RecursionError):
-            raise _wrong(where, f"calls '{function['name'][:64]}' with arguments that are no JSON") from None
+            raise wrong(where, f"calls '{function['name'][:64]}' with arguments that are no JSON") from None
         made.append({**call, "function": {**function, "arguments": parsed}})
     return made
 
@@ -232,7 +230,7 @@ def _tools(name: str, value: Any) -> list[dict[str, Any]]:
     tools: list[Any] = value if isinstance(value, list) else [None]
     functions = [t.get("function") if isinstance(t, dict) and t.get("type") == "function" else None for t in tools]
     if not all(isinstance(f, dict) and isinstance(f.get("name"), str) for f in functions):
-        raise _wrong(name, "is a list of {'type': 'function', 'function': {'name', ...}}")
+        raise wrong(name, "is a list of {'type': 'function', 'function': {'name', ...}}")
     return tools
 
 
@@ -240,7 +238,7 @@ def _stream_options(name: str, value: Any) -> dict[str, Any]:
     known = ("include_usage", "include_obfuscation")
     for key, flag in _OBJECT(name, value).items():
         if key not in known or not isinstance(flag, bool):
-            raise _wrong(
+            raise wrong(
                 name, f"is an object of flags, {' and '.join(known)}, got {key[:64]!r}{nearest_hint(key, known)}"
             )
     found: dict[str, Any] = value
@@ -254,18 +252,19 @@ def _prompts(value: Any) -> list[Any]:
     if isinstance(value, list) and value:
         if all(isinstance(v, str) for v in value):
             return value
-        if _are_tokens(value):
+        if are_tokens(value):
             return [value]
-        if all(isinstance(v, list) and v and _are_tokens(v) for v in value):
+        if all(isinstance(v, list) and v and are_tokens(v) for v in value):
             return value
-    raise _wrong("prompt", "is a text, a list of texts, a list of tokens, or a list of lists of tokens")
+    raise wrong("prompt", "is a text, a list of texts, a list of tokens, or a list of lists of tokens")
 
 
-def _are_tokens(values: list[Any]) -> bool:
+def are_tokens(values: list[Any]) -> bool:
+    """Whether all values are ids of tokens."""
     return all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v < 1 << 31 for v in values)
 
 
-_FLAG, _TEXT, _OBJECT = _of("true or false", bool), _of("a text", str), _of("an object", dict)
+_FLAG, NAME, _OBJECT = _of("true or false", bool), _of("a text", str), _of("an object", dict)
 _NUMBER, _WHOLE = _of("a number", int, float), _of("a whole number", int)
 _ROLES = {role: role for role in ("system", "user", "assistant", "tool", "function")} | {"developer": "system"}
 """Roles of messages, as templates know them."""
@@ -274,10 +273,10 @@ _OF_MESSAGES = (
     *("reasoning", "reasoning_content"),
 )
 """Fields of a message, those of answers that clients send back included."""
-_COUNT = _between(_WHOLE, 1, 1 << 30)
+COUNT = _between(_WHOLE, 1, 1 << 30)
 _COMMON: dict[str, Check | None] = {
-    "model": _TEXT,
-    "max_tokens": _COUNT,
+    "model": NAME,
+    "max_tokens": COUNT,
     "temperature": _between(_NUMBER, 0, 2),
     "top_p": _between(_NUMBER, 0, 1),
     "n": _between(_WHOLE, 1, _MOST_CHOICES),
@@ -302,11 +301,11 @@ _COMPLETION: dict[str, Check | None] = {
     "echo": _FLAG,
     "logprobs": _between(_WHOLE, 0, 20),
     "best_of": _WHOLE,
-    "suffix": _TEXT,
+    "suffix": NAME,
 }
 _CHAT: dict[str, Check | None] = {
     "messages": _messages,
-    "max_completion_tokens": _COUNT,
+    "max_completion_tokens": COUNT,
     "logprobs": _FLAG,
     "top_logprobs": _between(_WHOLE, 0, 20),
     "tools": _tools,
