@@ -26,8 +26,8 @@ from .cleanup.fold_constants import fold_constants, fold_empty
 from .cleanup.hoist_slice import hoist_slice
 from .cleanup.remove_no_ops import drop_empty_inputs, merge_movements, pick_by_slice, remove_noop, sink_reshape
 from .cleanup.share_concat_prefix import share_concat_prefix
-from .data_movement.channels_last import keep_channels_last
 from .data_movement.fuse_row_permutations import fuse_row_permutations, unfuse_row_permutation
+from .data_movement.move_transposes import move_transposes
 from .data_movement.patch_embedding import patches_to_matmul
 from .data_movement.sink_row_permutations import align_row_permutations, hoist_row_permutation, sink_row_permutation
 from .data_movement.transposes import fuse_transposes, sink_transpose
@@ -115,7 +115,7 @@ def optimise(
 def _move_rows(graph: Graph, ctx: Context, device: DeviceInfo | None) -> None:
     """Fuse row permutations."""
     run_rule(graph, "patches_to_matmul", patches_to_matmul(device), ctx)
-    run_rule(graph, "keep_channels_last", keep_channels_last(device), ctx)
+    run_rule(graph, "move_transposes", move_transposes(device), ctx)
     run_rule(graph, "fuse_transposes", fuse_transposes, ctx)
     run_rule(graph, "fuse_row_permutations", fuse_row_permutations(device), ctx)
     run_rule(graph, "hoist_row_permutation", hoist_row_permutation, ctx)

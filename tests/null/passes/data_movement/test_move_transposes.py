@@ -1,4 +1,4 @@
-"""passes/data_movement/channels_last.py: what lies between two transposes is computed with channels last."""
+"""passes/data_movement/move_transposes.py: each operator in another order of axes, and where Transposes stay."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from opalite.passes.data_movement.channels_last import keep_channels_last
+from opalite.passes.data_movement.move_transposes import move_transposes
 
 from ..texts import GPU, Case, check
 
-KEEP = keep_channels_last(GPU)
-IMAGES = keep_channels_last(replace(GPU, image_support=True, family="adreno"))
+KEEP = move_transposes(GPU)
+IMAGES = move_transposes(replace(GPU, image_support=True, family="adreno"))
 
 CASES = (
     Case(
-        "keep_channels_last",
+        "move_transposes",
         "a block of ConvNeXt, its residual, and the mean of all pixels",
         KEEP,
         """
@@ -48,7 +48,7 @@ CASES = (
         """,
     ),
     Case(
-        "keep_channels_last",
+        "move_transposes",
         "a response normalisation, of channels and pixels",
         KEEP,
         """
@@ -76,7 +76,7 @@ CASES = (
         """,
     ),
     Case(
-        "keep_channels_last",
+        "move_transposes",
         "patches are rows of a product",
         KEEP,
         """
@@ -108,7 +108,7 @@ CASES = (
         """,
     ),
     Case(
-        "keep_channels_last",
+        "move_transposes",
         "two who read channels first",
         KEEP,
         """
@@ -124,7 +124,7 @@ CASES = (
         """,
     ),
     Case(
-        "keep_channels_last",
+        "move_transposes",
         "a window that is no row of pixels",
         KEEP,
         """
@@ -138,7 +138,7 @@ CASES = (
         """,
     ),
     Case(
-        "keep_channels_last",
+        "move_transposes",
         "pictures in images have blocks of channels",
         IMAGES,
         """
@@ -158,7 +158,7 @@ CASES = (
         """,
     ),
     Case(
-        "keep_channels_last",
+        "move_transposes",
         "an operand along the width",
         KEEP,
         """
@@ -172,7 +172,7 @@ CASES = (
         """,
     ),
     Case(
-        "keep_channels_last",
+        "move_transposes",
         "of three axes a turn may be another's turn back",
         KEEP,
         """

@@ -1,0 +1,126 @@
+"""Regions of a graph whose nodes can compute on tensors in either of two orders of axes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ...ir.graph import Node, Value
+from ...ops.data_movement import Transpose
+from ..rewrite_driver import Sweep
+from .axis_orders import Order, Reordered, inverse, is_same_order, moved_axes, reorder, source_order, unchanged
+from .channels_last import reorder_conv
+
+
+@dataclass(eq=False)
+class Region:
+    """Values that each have one other order, such that the whole region can be stored either way.
+
+    orders: the other order of each value, and the side on which its own order is; Transposes within the region connect
+    both sides. links: these Transposes. movable: nodes that compute on either side, in the other order. indifferent:
+    readers that give the same result on either side. convs: whether convolutions can be computed channels last.
+    """
+
+    sweep: Sweep
+    seed: Node
+    taken: set[Value]  # values of all regions
+    convs: bool
+    orders: dict[Value, tuple[Order, bool]] = field(default_factory=dict)
+    links: set[Node] = field(default_factory=set)
+    movable: dict[Node, Reordered] = field(default_factory=dict)
+    indifferent: dict[Node, Reordered] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        perm = self.seed.as_(Transpose).perm
+        waiting: list[Value] = []
+        for v, order, side in ((self.seed.x, perm, True), (self.seed.y, inverse(perm), False)):
+            if v not in self.taken:
+                self._add(v, order, side, waiting)
+        while waiting:
+            v = waiting.pop()
+            near = list(self.sweep.uses.get(v, ()))
+            if v.producer is not None:
+                near.append(v.producer)
+            for node in near:
+                if isinstance(node.op, Transpose):
+                    self._link(node, waiting)
+                elif node not in self.movable:
+                    self._move(node, waiting)
+
+    def _add(self, v: Value, order: Order, side: bool, waiting: list[Value]) -> None:
+        self.orders[v] = order, side
+        self.taken.add(v)
+        waiting.append(v)
+
+    def _fits(self, v: Value, order: Order, side: bool) -> bool:
+        """Whether `v` has this order in the region, or is in none."""
+        if v not in self.orders:
+            return v not in self.taken
+        known, own = self.orders[v]
+        return own is side and is_same_order(known, order, v.shape)
+
+    def _link(self, node: Node, waiting: list[Value]) -> None:
+        """Add a Transpose between the two orders."""
+        perm = node.as_(Transpose).perm
+        x, y = self.orders.get(node.x), self.orders.get(node.y)
+        side = x[1] if x is not None else not y[1] if y is not None else True
+        if node in self.links or not self._fits(node.x, perm, side) or not self._fits(node.y, inverse(perm), not side):
+            return
+        self.links.add(node)
+        for v, order, own in ((node.x, perm, side), (node.y, inverse(perm), not side)):
+            if v not in self.orders:
+                self._add(v, order, own, waiting)
+
+    def _move(self, node: Node, waiting: list[Value]) -> None:
+        """Add a node that can compute in the other order, with its inputs and its output."""
+        if len(node.outputs) != 1 or not node.inputs:
+            return
+        known = [v for v in node.inputs if v in self.orders]
+        if known:
+            order, side = self.orders[known[0]]
+        else:
+            (written, side), order = self.orders[node.y], ()
+            found = source_order(node, written)
+            if found is None:
+                return
+            order = found
+        moved = reorder_conv(node, order) if self.convs else None
+        moved = moved or reorder(node, order)
+        if moved is None:
+            return
+        pairs = [(v, o) for v, o in zip(node.inputs, moved.inputs, strict=True) if v is not None and o is not None]
+        if not all(v.is_const or self._fits(v, o, side) for v, o in pairs):
+            return
+        if moved_axes(moved.output, node.y.shape) == moved_axes(unchanged(len(node.y.shape)), node.y.shape):
+            if len(pairs) == 1 and known:
+                self.indifferent[node] = moved
+            return
+        if not self._fits(node.y, moved.output, side):
+            return
+        self.movable[node] = moved
+        for v, o in (*pairs, (node.y, moved.output)):
+            if v not in self.orders and not v.is_const:
+                self._add(v, o, side, waiting)
+
+
+def find_regions(sweep: Sweep, convs: bool) -> dict[Node, Region]:
+    """All regions, by the Transpose that each was found from. The most frequent orders come first."""
+    turns = [n for n in sweep.graph.nodes if isinstance(n.op, Transpose) and _moves(n)]
+    count = Counter(_pair(n.op.perm) for n in turns if isinstance(n.op, Transpose))
+    taken: set[Value] = set()
+    found: dict[Node, Region] = {}
+    for node in sorted(turns, key=lambda n: -count[_pair(n.as_(Transpose).perm)]):
+        if node.x not in taken or node.y not in taken:
+            found[node] = Region(sweep, node, taken, convs)
+    return found
+
+
+def _moves(node: Node) -> bool:
+    """Whether the Transpose is more than a reshape."""
+    perm, shape = node.as_(Transpose).perm, node.x.shape
+    return not node.x.is_const and moved_axes(perm, shape) != moved_axes(unchanged(len(perm)), shape)
+
+
+def _pair(perm: Order) -> Order:
+    """One name for an order and its inverse."""
+    return min(perm, inverse(perm))
