@@ -30,7 +30,7 @@ from .data_movement.fuse_row_permutations import fuse_row_permutations, unfuse_r
 from .data_movement.move_transposes import move_transposes
 from .data_movement.patch_embedding import patches_to_matmul
 from .data_movement.sink_row_permutations import align_row_permutations, hoist_row_permutation, sink_row_permutation
-from .data_movement.transposes import fuse_transposes, sink_transpose
+from .data_movement.transposes import fuse_transposes
 from .fusion.fold_into_conv import fold_affine, fold_pad
 from .fusion.fuse_elementwise import fuse_elementwise, fuse_elementwise_within, inline_scalars
 from .fusion.fuse_epilogue import fuse_epilogues
@@ -52,7 +52,7 @@ PORTABLE: tuple[tuple[str, Rule], ...] = tuple(
         *(split_batch_heads, *_TIDY),
         *(hoist_slice, share_kv_heads, view_attention_inputs, order_attention_output, *_TIDY),
         *(absorb_input_transpose, absorb_output_transpose, *_TIDY),
-        *(sink_transpose, fold_pad, fold_affine, pick_by_slice, sink_reshape, *_TIDY),
+        *(fold_pad, fold_affine, pick_by_slice, sink_reshape, *_TIDY),
         *(fuse_elementwise, sink_reshape, merge_movements, fold_affine, fold_constants),
     )
 )
@@ -62,7 +62,7 @@ _SPECIAL: tuple[Rule, ...] = (
     *(recognize_layer_norm, recognize_rms_norm, recognize_group_norm, recognize_rotary, recognize_attention),
     split_batch_heads,
     *(share_kv_heads, view_attention_inputs, order_attention_output),
-    *(absorb_input_transpose, absorb_output_transpose, sink_transpose),
+    *(absorb_input_transpose, absorb_output_transpose),
 )
 """Of those, what general kernels have no use for: they compute the parts."""
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...ir.graph import Node
 from ...ir.place import FLAT, Layout, packed
+from ...ir.symbols import is_multiple
 from ...ops.data_movement import Pad
 from ..codegen.vector_types import Vec
 from ..kernel import Binding, Bindings, Kernel, Params, Problem, flat_binding, register
@@ -35,10 +36,13 @@ class PadRows(Kernel):
         flat, layout, rank = flat_binding(node), packed(p.device.pack), len(node.x.shape)
         if rank not in (3, 4, 5) or not node.x.dtype.is_float:
             return (flat,)
-        pads = node.as_(Pad).pads
+        op, pack, channels = node.as_(Pad), layout.pack, node.x.shape[1]
+        zeros = op.mode == "constant" and op.value == 0
         # The lanes past C must stay zero, whatever the border's value.
-        fills = node.as_(Pad).mode == "constant" and node.as_(Pad).value != 0 and node.x.shape[1] % layout.pack
-        if fills or any(pads[k] for k in (0, 1, rank, rank + 1)):
+        fills = op.mode == "constant" and not zeros and not is_multiple(channels, pack)
+        # Zero lanes past C are a border too, and whole blocks may follow or precede them.
+        splits = any(op.pads[k] for k in (1, rank + 1)) and not (zeros and is_multiple(op.pads[1], pack))
+        if fills or splits or any(op.pads[k] for k in (0, rank)):
             return (flat,)
         return flat, Binding((layout,), (layout,))
 
@@ -70,11 +74,12 @@ def merged_axes(node: Node, layout: Layout) -> list[tuple[int, int, int]]:
 
     Axes without a border are merged into the previous axis.
     """
-    x, y, pads = list(node.x.shape), list(node.y.shape), node.as_(Pad).pads
+    x, y = list(node.x.shape), list(node.y.shape)
+    begins = list(node.as_(Pad).pads[: len(x)])
     if not layout.is_row_major:
-        x[1] = y[1] = ceil_div(x[1], layout.pack)
+        x[1], y[1], begins[1] = (ceil_div(n, layout.pack) for n in (x[1], y[1], begins[1]))
     axes: list[tuple[int, int, int]] = []
-    for extent, begin, padded in zip(x, pads[: len(x)], y, strict=True):
+    for extent, begin, padded in zip(x, begins, y, strict=True):
         if axes and extent == padded and axes[-1][0] == axes[-1][2]:
             axes[-1] = (axes[-1][0] * extent, 0, axes[-1][2] * padded)
         else:

@@ -41,10 +41,10 @@ def move_transposes(device: DeviceInfo | None) -> Rule:
         if region is None:
             return None
         tensors = find_tensors(region)
-        flipped = flipped_nodes(region, tensors)
-        if not flipped:
+        rebuilt = _Rebuilt(region, tensors, flipped_nodes(region, tensors))
+        if not rebuilt.flipped and all(rebuilt.is_wanted(n.y) for n in region.links):
             return "every other place takes as long"
-        return _Rebuilt(region, tensors, flipped).patch()
+        return rebuilt.patch()
 
     return rule
 
@@ -83,7 +83,7 @@ class _Rebuilt:
         """Keep a Transpose between both orders if it is needed still."""
         tensor = self.tensors[node.y]
         stored, order = self.stored[tensor], tensor.names[node.y]
-        if not self._is_wanted(node.y):
+        if not self.is_wanted(node.y):
             self.removed.append(node)
         elif node.x in stored.values() and not any(is_same_order(o, order, tensor.root.shape) for o in stored):
             stored[order] = node.y
@@ -147,7 +147,7 @@ class _Rebuilt:
         self.removed.append(node)
         if node.y in self.tensors:
             self.stored[self.tensors[node.y]][order] = out
-            if self._is_wanted(node.y):
+            if self.is_wanted(node.y):
                 self._replace(node, node.y)
         else:
             self.replaced[node.y] = out
@@ -161,7 +161,7 @@ class _Rebuilt:
     def _is_kept(self, v: Value) -> bool:
         return v in self.stored[self.tensors[v]].values()
 
-    def _is_wanted(self, v: Value) -> bool:
+    def is_wanted(self, v: Value) -> bool:
         """Whether `v` is read as it is written."""
         if v in self.sweep.exposed:
             return True

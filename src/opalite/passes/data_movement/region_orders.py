@@ -19,7 +19,7 @@ from .transposed_regions import Region
 _LAUNCH = 1 << 14  # bytes that are transposed in the time that a launch takes
 _CONV = 0.5  # cost of a convolution channels last, which has no blocks of channels, in transposes of its output
 _SCALE = 1 << 20  # costs of the cut are multiples of it, and preferences between equal costs smaller
-_UNFUSED = 16  # preference for an Elementwise in the order of its input, into whose kernel it may be fused
+_UNFUSED = 16  # preference for an Elementwise in the order of its input, with which it may be fused
 _NEVER = 1 << 80
 
 
@@ -56,16 +56,15 @@ def flipped_nodes(region: Region, tensors: dict[Value, Tensor]) -> set[Node]:
     edges: list[Edge] = []
     transposed: list[tuple[Hashable, set[Hashable], int]] = []  # (source, readers, cost if they differ)
     for v, tensor in tensors.items():
-        cost = _transpose_cost(region, v)
-        if v is not tensor.root or not cost:
+        if v is not tensor.root:
             continue
-        source, readers = _source(region, v), _readers(region, tensor)
+        cost, source, readers = _transpose_cost(region, v), _source(region, v), _readers(region, tensor)
         transposed.append((source, readers, cost))
         # One Transpose serves all readers of the other order.
         gathered, spread = ("to the first", v), ("to the second", v)
         edges += [(source, spread, cost * _SCALE), (gathered, source, cost * _SCALE)]
         edges += [edge for r in readers for edge in ((spread, r, _NEVER), (r, gathered, _NEVER))]
-        fused = [r for r in readers if isinstance(r, Node) and isinstance(r.op, Elementwise)]
+        fused = [r for r in readers if isinstance(r, Node) and (not cost or isinstance(r.op, Elementwise))]
         edges += [edge for r in fused for edge in ((source, r, _UNFUSED), (r, source, _UNFUSED))]
     written = {n: _side(region, n) for n in _choosers(region)}
     flips = {n: _flip_cost(n, region) for n in written}

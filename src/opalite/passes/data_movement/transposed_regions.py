@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 from ...ir.graph import Node, Value
@@ -23,7 +22,6 @@ class Region:
 
     sweep: Sweep
     seed: Node
-    taken: set[Value]  # values of all regions
     convs: bool
     orders: dict[Value, tuple[Order, bool]] = field(default_factory=dict)
     links: set[Node] = field(default_factory=set)
@@ -34,8 +32,7 @@ class Region:
         perm = self.seed.as_(Transpose).perm
         waiting: list[Value] = []
         for v, order, side in ((self.seed.x, perm, True), (self.seed.y, inverse(perm), False)):
-            if v not in self.taken:
-                self._add(v, order, side, waiting)
+            self._add(v, order, side, waiting)
         while waiting:
             v = waiting.pop()
             near = list(self.sweep.uses.get(v, ()))
@@ -49,13 +46,12 @@ class Region:
 
     def _add(self, v: Value, order: Order, side: bool, waiting: list[Value]) -> None:
         self.orders[v] = order, side
-        self.taken.add(v)
         waiting.append(v)
 
     def _fits(self, v: Value, order: Order, side: bool) -> bool:
-        """Whether `v` has this order in the region, or is in none."""
+        """Whether `v` has this order in the region, or is not in it yet."""
         if v not in self.orders:
-            return v not in self.taken
+            return True
         known, own = self.orders[v]
         return own is side and is_same_order(known, order, v.shape)
 
@@ -91,7 +87,7 @@ class Region:
         pairs = [(v, o) for v, o in zip(node.inputs, moved.inputs, strict=True) if v is not None and o is not None]
         if not all(v.is_const or self._fits(v, o, side) for v, o in pairs):
             return
-        if moved_axes(moved.output, node.y.shape) == moved_axes(unchanged(len(node.y.shape)), node.y.shape):
+        if moved.output == unchanged(len(node.y.shape)):
             if len(pairs) == 1 and known:
                 self.indifferent[node] = moved
             return
@@ -104,14 +100,13 @@ class Region:
 
 
 def find_regions(sweep: Sweep, convs: bool) -> dict[Node, Region]:
-    """All regions, by the Transpose that each was found from. The most frequent orders come first."""
-    turns = [n for n in sweep.graph.nodes if isinstance(n.op, Transpose) and _moves(n)]
-    count = Counter(_pair(n.op.perm) for n in turns if isinstance(n.op, Transpose))
-    taken: set[Value] = set()
+    """All regions, by the Transpose that each was found from."""
     found: dict[Node, Region] = {}
-    for node in sorted(turns, key=lambda n: -count[_pair(n.as_(Transpose).perm)]):
-        if node.x not in taken or node.y not in taken:
-            found[node] = Region(sweep, node, taken, convs)
+    linked: set[Node] = set()
+    for node in sweep.graph.nodes:
+        if isinstance(node.op, Transpose) and node not in linked and _moves(node):
+            found[node] = Region(sweep, node, convs)
+            linked |= found[node].links
     return found
 
 
@@ -119,8 +114,3 @@ def _moves(node: Node) -> bool:
     """Whether the Transpose is more than a reshape."""
     perm, shape = node.as_(Transpose).perm, node.x.shape
     return not node.x.is_const and moved_axes(perm, shape) != moved_axes(unchanged(len(perm)), shape)
-
-
-def _pair(perm: Order) -> Order:
-    """One name for an order and its inverse."""
-    return min(perm, inverse(perm))

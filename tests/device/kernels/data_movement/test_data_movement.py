@@ -52,6 +52,8 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[int, ...]]]] = [
     ("Pad", {"pads": (0, 0, 2, 3, 0, 0, 5, 1), "mode": "edge", "value": 0}, [(1, 19, 5, 7)]),
     ("Pad", {"pads": (1, 0, 1, 1, 2, 0, 0, 0, 0, 3), "mode": "wrap", "value": 0}, [(2, 3, 2, 3, 5)]),
     ("Pad", {"pads": (0, 0, 3, 0, 0, 0, 2, 0), "mode": "constant", "value": 0}, [(1, 2, 3, 40)]),
+    ("Pad", {"pads": (0, 0, 1, 0, 0, 21, 0, 2), "mode": "constant", "value": 0}, [(2, 19, 3, 5)]),
+    ("Pad", {"pads": (0, 16, 0, 0, 0, 3, 0, 0), "mode": "constant", "value": 0}, [(1, 5, 3, 5)]),
     ("Pad", {"pads": (0, 0), "mode": "constant", "value": 0}, [(11,)]),
     ("Pad", {"pads": (2, 1), "mode": "constant", "value": 0}, [(0,)]),
 ]

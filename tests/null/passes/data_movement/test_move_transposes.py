@@ -10,14 +10,14 @@ from opalite.passes.data_movement.move_transposes import move_transposes
 
 from ..texts import GPU, Case, check
 
-KEEP = move_transposes(GPU)
+MOVE = move_transposes(GPU)
 IMAGES = move_transposes(replace(GPU, image_support=True, family="adreno"))
 
 CASES = (
     Case(
         "move_transposes",
         "a block of ConvNeXt, its residual, and the mean of all pixels",
-        KEEP,
+        MOVE,
         """
         graph g(%x: f32[1,8,6,4]) {
             const %k: f32[4,1,3,3] = seed 1
@@ -37,11 +37,10 @@ CASES = (
         graph g(%x: f32[1,8,6,4]) {
             const %k: f32[4,1,3,3] = seed 1
             const %b: f32[4] = seed 2
-            const %s: f32[4,1,1] = seed 3
+            const %s: f32[4] = seed 3
             %c = DepthwiseNhwc(%x, %k, %b) {dilations=[1, 1], pads=[1, 1, 1, 1], strides=[1, 1]}
             %n = Normalize(%c, -, -) {axis=3, epsilon=0.001, kind="layer"}
-            %v = Reshape(%s) {shape=[4]}
-            %r = Elementwise(%n, %v, %x) {expr="mul($0, $1); add(%0, $2)"}
+            %r = Elementwise(%n, %s, %x) {expr="mul($0, $1); add(%0, $2)"}
             %y = Reduce(%r) {axes=[1, 2], keepdims=false, kind="mean"}
             return %y
         }
@@ -50,7 +49,7 @@ CASES = (
     Case(
         "move_transposes",
         "a response normalisation, of channels and pixels",
-        KEEP,
+        MOVE,
         """
         graph g(%x: f32[2,3,5,4]) {
             const %s: f32[1,4,1,1] = seed 3
@@ -65,12 +64,11 @@ CASES = (
         """,
         """
         graph g(%x: f32[2,3,5,4]) {
-            const %s: f32[1,4,1,1] = seed 3
+            const %s: f32[4] = seed 3
             %l = Reduce(%x) {axes=[1, 2], keepdims=true, kind="l2"}
             %m = Reduce(%l) {axes=[3], keepdims=true, kind="mean"}
             %q = Elementwise(%l, %m) {expr="add($1, 1.0:f32); div($0, %0)"}
-            %t = Reshape(%s) {shape=[4]}
-            %r = Elementwise(%x, %q, %t) {expr="mul($0, $1); mul(%0, $2); add(%1, $0)"}
+            %r = Elementwise(%x, %q, %s) {expr="mul($0, $1); mul(%0, $2); add(%1, $0)"}
             return %r
         }
         """,
@@ -78,7 +76,7 @@ CASES = (
     Case(
         "move_transposes",
         "patches are rows of a product",
-        KEEP,
+        MOVE,
         """
         graph g(%x: f32[2,24,4]) {
             const %k: f32[8,4,2,3] = fill 0.25
@@ -110,7 +108,7 @@ CASES = (
     Case(
         "move_transposes",
         "two who read channels first",
-        KEEP,
+        MOVE,
         """
         graph g(%x: f32[1,8,6,4]) {
             const %k: f32[4,1,3,3] = seed 1
@@ -126,7 +124,7 @@ CASES = (
     Case(
         "move_transposes",
         "a window that is no row of pixels",
-        KEEP,
+        MOVE,
         """
         graph g(%x: f32[1,8,6,4]) {
             const %k: f32[8,4,3,3] = seed 1
@@ -144,29 +142,162 @@ CASES = (
         """
         graph g(%x: f32[1,8,6,4]) {
             const %k: f32[4,1,3,3] = seed 1
-            const %b: f32[4] = seed 2
-            const %s: f32[4,1,1] = seed 3
             %f = Transpose(%x) {perm=[0, 3, 1, 2]}
-            %c = Conv(%f, %k, %b) {dilations=[1, 1], group=4, pads=[1, 1, 1, 1], strides=[1, 1]}
+            %c = Conv(%f, %k, -) {dilations=[1, 1], group=4, pads=[1, 1, 1, 1], strides=[1, 1]}
             %l = Transpose(%c) {perm=[0, 2, 3, 1]}
             %n = Normalize(%l, -, -) {axis=3, epsilon=0.001, kind="layer"}
-            %t = Transpose(%n) {perm=[0, 3, 1, 2]}
-            %r = Elementwise(%t, %s, %f) {expr="mul($0, $1); add(%0, $2)"}
-            %y = Reduce(%r) {axes=[2, 3], keepdims=false, kind="mean"}
+            return %n
+        }
+        """,
+    ),
+    Case(
+        "move_transposes",
+        "a residual block written channels last",
+        MOVE,
+        """
+        graph g(%x: f32[1,5,6,4]) {
+            const %k: f32[4,4,3,3] = seed 1
+            const %m: f32[4,4,1,1] = seed 2
+            const %s: f32[4] = seed 3
+            %f = Transpose(%x) {perm=[0, 3, 1, 2]}
+            %c = Conv(%f, %k, -) {dilations=[1, 1], group=1, pads=[1, 1, 1, 1], strides=[1, 1]}
+            %l = Transpose(%c) {perm=[0, 2, 3, 1]}
+            %r = Elementwise(%l, %x, %s) {expr="add($0, $1); max(%0, 0.0:f32); mul(%1, $2)"}
+            %g = Transpose(%r) {perm=[0, 3, 1, 2]}
+            %d = Conv(%g, %m, -) {dilations=[1, 1], group=1, pads=[1, 1, 1, 1], strides=[1, 1]}
+            %p = Normalize(%d, -, -) {epsilon=0.001, kind="instance"}
+            %y = Transpose(%p) {perm=[0, 2, 3, 1]}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[1,5,6,4]) {
+            const %k: f32[4,4,3,3] = seed 1
+            const %m: f32[4,4,1,1] = seed 2
+            const %s: f32[4,1,1] = seed 3
+            %f = Transpose(%x) {perm=[0, 3, 1, 2]}
+            %c = Conv(%f, %k, -) {dilations=[1, 1], group=1, pads=[1, 1, 1, 1], strides=[1, 1]}
+            %r = Elementwise(%c, %f, %s) {expr="add($0, $1); max(%0, 0.0:f32); mul(%1, $2)"}
+            %d = Conv(%r, %m, -) {dilations=[1, 1], group=1, pads=[1, 1, 1, 1], strides=[1, 1]}
+            %p = Normalize(%d, -, -) {epsilon=0.001, kind="instance"}
+            %y = Transpose(%p) {perm=[0, 2, 3, 1]}
             return %y
         }
         """,
     ),
     Case(
         "move_transposes",
-        "an operand along the width",
-        KEEP,
+        "channels to pixels between convolutions, written channels last",
+        MOVE,
         """
-        graph g(%x: f32[1,8,6,4]) {
-            const %s: f32[6] = seed 1
+        graph g(%x: f32[1,8,3,4]) {
+            const %k: f32[2,2,3,3] = seed 1
+            %a = Softmax(%x) {axis=1, log=false}
+            %s = Normalize(%a, -, -) {epsilon=0.001, kind="instance"}
+            %t = Transpose(%s) {perm=[0, 2, 3, 1]}
+            %u = Reshape(%t) {shape=[1, 3, 4, 2, 2, 2]}
+            %v = Transpose(%u) {perm=[0, 1, 3, 2, 4, 5]}
+            %w = Reshape(%v) {shape=[1, 6, 8, 2]}
+            %f = Transpose(%w) {perm=[0, 3, 1, 2]}
+            %y = Conv(%f, %k, -) {dilations=[1, 1], group=1, pads=[1, 1, 1, 1], strides=[1, 1]}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[1,8,3,4]) {
+            const %k: f32[2,2,3,3] = seed 1
+            %a = Softmax(%x) {axis=1, log=false}
+            %s = Normalize(%a, -, -) {epsilon=0.001, kind="instance"}
+            %u = Reshape(%s) {shape=[1, 2, 2, 2, 3, 4]}
+            %v = Transpose(%u) {perm=[0, 3, 4, 1, 5, 2]}
+            %w = Reshape(%v) {shape=[1, 2, 6, 8]}
+            %y = Conv(%w, %k, -) {dilations=[1, 1], group=1, pads=[1, 1, 1, 1], strides=[1, 1]}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "move_transposes",
+        "pixels are merged, and split again",
+        MOVE,
+        """
+        graph g(%x: f32[2,4,6,5]) {
+            %t = Transpose(%x) {perm=[0, 2, 3, 1]}
+            %r = Reshape(%t) {shape=[2, 30, 4]}
+            %e = Elementwise(%r) {expr="neg($0)"}
+            %s = Reshape(%e) {shape=[2, 3, 10, 1, 4]}
+            %y = Transpose(%s) {perm=[0, 4, 1, 2, 3]}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[2,4,6,5]) {
+            %r = Reshape(%x) {shape=[2, 4, 30]}
+            %e = Elementwise(%r) {expr="neg($0)"}
+            %y = Reshape(%e) {shape=[2, 4, 3, 10, 1]}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "move_transposes",
+        "the smallest tensor is transposed",
+        MOVE,
+        """
+        graph g(%x: f32[2,40,60,4]) {
+            %t = Transpose(%x) {perm=[0, 3, 1, 2]}
+            %e = Elementwise(%t) {expr="exp($0)"}
+            %r = Reduce(%e) {axes=[3], keepdims=false, kind="max"}
+            %y = Elementwise(%r) {expr="cast<f64>($0)"}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[2,40,60,4]) {
+            %e = Elementwise(%x) {expr="exp($0)"}
+            %r = Reduce(%e) {axes=[2], keepdims=false, kind="max"}
+            %t = Transpose(%r) {perm=[0, 2, 1]}
+            %y = Elementwise(%t) {expr="cast<f64>($0)"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "move_transposes",
+        "the result of a reader is the same in both orders",
+        MOVE,
+        """
+        graph g(%x: f32[2,4,6,5]) {
+            %t = Transpose(%x) {perm=[0, 2, 3, 1]}
+            %r = Reduce(%t) {axes=[1, 2], keepdims=false, kind="mean"}
+            return %r
+        }
+        """,
+        """
+        graph g(%x: f32[2,4,6,5]) {
+            %r = Reduce(%x) {axes=[2, 3], keepdims=false, kind="mean"}
+            return %r
+        }
+        """,
+    ),
+    Case(
+        "move_transposes",
+        "computed operands of fewer axes",
+        MOVE,
+        """
+        graph g(%x: f32[2,40,30,4], %m: f32[4], %n: f32[40,1]) {
             %f = Transpose(%x) {perm=[0, 3, 1, 2]}
-            %c = Elementwise(%f, %s) {expr="add($0, $1)"}
-            %y = Transpose(%c) {perm=[0, 2, 3, 1]}
+            %o = Elementwise(%f, %n) {expr="mul($0, $1)"}
+            %l = Transpose(%o) {perm=[0, 2, 3, 1]}
+            %y = Elementwise(%l, %m) {expr="add($0, $1)"}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[2,40,30,4], %m: f32[4], %n: f32[40,1]) {
+            %v = Reshape(%n) {shape=[40, 1, 1]}
+            %o = Elementwise(%x, %v) {expr="mul($0, $1)"}
+            %y = Elementwise(%o, %m) {expr="add($0, $1)"}
             return %y
         }
         """,
@@ -174,7 +305,7 @@ CASES = (
     Case(
         "move_transposes",
         "of three axes a turn may be another's turn back",
-        KEEP,
+        MOVE,
         """
         graph g(%x: f32[2,8,7]) {
             %f = Transpose(%x) {perm=[0, 2, 1]}
@@ -185,6 +316,58 @@ CASES = (
         """,
     ),
 )
+
+
+RESIZE = (
+    'mode="linear", coordinate="half_pixel", nearest_mode="floor", cubic_a=-0.75, exclude_outside=false, '
+    "antialias=false, roi=none, extrapolation=0.0"
+)
+POSITION = "cast<f32>(%0); mul($0, %1); max(%2, $1)"
+OPERATORS = (
+    ("Pad(%f) {pads=[0, 1, 2, 0, 0, 0, 1, 3], EDGE}", "Pad(%x) {pads=[0, 2, 0, 1, 0, 1, 3, 0], EDGE}"),
+    (
+        "Slice(%f) {starts=[0, 5, 1, 0], steps=[1, -2, 1, 1], sizes=[2, 3, 3, 6]}",
+        "Slice(%x) {starts=[0, 1, 0, 5], steps=[1, 1, 1, -2], sizes=[2, 3, 6, 3]}",
+    ),
+    ("Concat(%f, %f) {axis=1}", "Concat(%x, %x) {axis=3}"),
+    ("Softmax(%f) {axis=1, log=false}", "Softmax(%x) {axis=3, log=false}"),
+    ("Cumulative(%f) {axis=2, SUM}", "Cumulative(%x) {axis=1, SUM}"),
+    ('Reduce(%f) {axes=[1, 3], keepdims=true, kind="max"}', 'Reduce(%x) {axes=[2, 3], keepdims=true, kind="max"}'),
+    ("ArgReduce(%f) {axis=1, LARGEST}", "ArgReduce(%x) {axis=3, LARGEST}"),
+    ("Gather(%f, %i) {axis=1}", "Gather(%x, %i) {axis=3}"),
+    (
+        "Resize(%f) {sizes=[2, 8, 8, 6], scales=[1.0, 1.0, 2.0, 1.0], RESIZE}",
+        "Resize(%x) {sizes=[2, 8, 6, 8], scales=[1.0, 2.0, 1.0, 1.0], RESIZE}",
+    ),
+    ("Elementwise(%f, %p) {expr=AT2}", "Elementwise(%x, %q) {expr=AT1}"),
+)
+"""Operators on [2,8,4,6] from an input [2,4,6,8], and the same channels last."""
+
+SHORT = {
+    "EDGE": 'mode="edge", value=0',
+    "SUM": 'kind="sum", exclusive=false, reverse=true',
+    "LARGEST": 'keepdims=true, kind="max", select_last=false',
+    "RESIZE": RESIZE,
+    "AT1": f'"coord<i32>(1:i32); {POSITION}"',
+    "AT2": f'"coord<i32>(2:i32); {POSITION}"',
+}
+
+
+@pytest.mark.parametrize(("first", "last"), OPERATORS, ids=[first.split("(")[0] for first, _ in OPERATORS])
+def test_an_operator_between_transposes(first: str, last: str) -> None:
+    text = """
+        graph g(%x: f32[2,4,6,8]) {{
+            const %i: i64[3] = [1, 7, 0]
+            const %{name}: f32{shape} = fill 0.5
+            {lines}
+            return %y
+        }}
+    """
+    turned = f"%f = Transpose(%x) {{perm=[0, 3, 1, 2]}}\n%o = {first}\n%y = Transpose(%o) {{perm=[0, 2, 3, 1]}}"
+    for name, attributes in SHORT.items():
+        turned, last = turned.replace(name, attributes), last.replace(name, attributes)
+    before = text.format(name="p", shape="[8,1,1]", lines=turned)
+    check(Case("move_transposes", first, MOVE, before, text.format(name="q", shape="[8]", lines=f"%y = {last}")))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
