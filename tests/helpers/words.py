@@ -17,8 +17,13 @@ LETTERS = "".join(chr(i) for i in range(32, 32 + WORDS - 1))
 """Token i + 1 is the letter i."""
 
 
-def make_folder(path: Path, files: Mapping[str, bytes], **configs: Mapping[str, Any]) -> Path:
-    """Write .onnx files, configurations (config={...} is config.json) and a tokenizer.json whose tokens are letters."""
+def make_folder(
+    path: Path, files: Mapping[str, bytes], special: Mapping[str, int] | None = None, **configs: Mapping[str, Any]
+) -> Path:
+    """Write .onnx files, configurations (config={...} is config.json) and a tokenizer.json whose tokens are letters.
+
+    special: further tokens in place of letters.
+    """
     tokenizers = pytest.importorskip("tokenizers")
     path.mkdir(parents=True, exist_ok=True)
     for name, contents in files.items():
@@ -26,11 +31,12 @@ def make_folder(path: Path, files: Mapping[str, bytes], **configs: Mapping[str, 
         (path / name).write_bytes(contents)
     for name, told in configs.items():
         (path / f"{name}.json").write_text(json.dumps(told))
-    vocabulary = {"<end>": END, **{letter: i + 1 for i, letter in enumerate(LETTERS)}}
+    named = {"<end>": END, **(special or {})}
+    vocabulary = {**{letter: i + 1 for i, letter in enumerate(LETTERS) if i + 1 not in named.values()}, **named}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<end>"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
     tokenizer.decoder = tokenizers.decoders.Fuse()
-    tokenizer.add_special_tokens([tokenizers.AddedToken("<end>", special=True)])
+    tokenizer.add_special_tokens([tokenizers.AddedToken(name, special=True) for name in named])
     tokenizer.save(str(path / "tokenizer.json"))
     return path
 

@@ -82,6 +82,13 @@ class Decoder:
         return other
 
     @property
+    def vocabulary(self) -> int | None:
+        """Number of tokens with logits, None if it is dynamic."""
+        logits = next(a for a in self.session.get_outputs() if a.name == self.inputs.logits)
+        last = logits.shape[-1] if logits.shape else None
+        return last if isinstance(last, int) else None
+
+    @property
     def tokens(self) -> Sequence[int]:
         return self._tokens
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, Unpack, overload
-
-import numpy as np
 
 from ..errors import InputError, OptionError
 from ..run.api.options.session_options import ARGMAX, LAST_POSITION, check_session_options
@@ -21,11 +19,12 @@ from .encoder import Encoder
 from .generated_text import GeneratedText, GenerationMetrics, Limits
 from .logits_head import LogitsHead, last_row
 from .model_folder import ModelFolder, local_path, open_folder
+from .prompts import Prompts
 from .sampling import Sampling
 from .text_batch import TextBatch
 from .text_options import Prompt, TextOptions
 from .token_stream import Stream, Streams
-from .tokenizer import Message, Tokenizer
+from .tokenizer import Tokenizer
 
 _DEFAULT_TOKENS = 256
 """Default number of tokens, if neither the caller nor the model sets it."""
@@ -80,6 +79,7 @@ class Generator:
         if self.folder.encoder is not None:
             self._encoder = Encoder(open_session(self.folder.encoder), self.folder.preprocessor)
         self._head = LogitsHead(self._decoder.session, self._decoder.inputs.logits)
+        self._prompts = Prompts(self.folder, self.tokenizer, self._decoder.vocabulary or self.folder.vocabulary)
         self.texts = TextBatch(self._decoder, self._head)
         self._streams: Streams | None = None
 
@@ -197,12 +197,12 @@ class Generator:
             wanted, repetition_penalty, seed=seed, logit_bias=logit_bias, logprobs=logprobs, **counted
         )
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
-        text = self._text(prompt, chat, system, {"tools": tools, **(template_options or {})})
+        text = self._prompts.read(prompt, chat, system, {"tools": tools, **(template_options or {})})
         given = dict(encoder_inputs or {})
         if self._encoder is None:
             if given or audio is not None:
                 raise InputError(f"{self.folder.path} has no encoder that could read {', '.join(given) or 'sound'}")
-            tokens, encoded = self._prompt_tokens(text), None
+            tokens, encoded = self._prompts.tokens(text), None
         else:
             if audio is not None:
                 given |= self._encoder.features(audio)
@@ -250,62 +250,21 @@ class Generator:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _text(self, prompt: Prompt, chat: bool, system: str | None, options: Mapping[str, Any]) -> str | list[int]:
-        """Return the prompt as text or tokens; messages use the chat template, with `options` as variables."""
-        if isinstance(prompt, str):
-            if not chat and system is None:
-                return prompt
-            messages: list[Message] = [{"role": "user", "content": prompt}]
-        elif all(isinstance(t, int | np.integer) for t in prompt):
-            return [int(t) for t in prompt]  # type: ignore[arg-type]
-        elif all(isinstance(m, Mapping) for m in prompt):
-            messages = list(prompt)  # type: ignore[arg-type]
-        else:
-            raise InputError(f"a prompt is text, numbers of tokens or messages {{'role', 'content'}}, got {prompt!r}")
-        if system is not None:
-            messages.insert(0, {"role": "system", "content": system})
-        # The template contains the special tokens.
-        return self.tokenizer.encode(self.tokenizer.chat(messages, **options), special=False)
-
-    def _prompt_tokens(self, text: str | list[int]) -> list[int]:
-        tokens = self.tokenizer.encode(text) if isinstance(text, str) else text
-        if not tokens and self.folder.start_token is not None:
-            tokens = [self.folder.start_token]
-        if not tokens:
-            raise InputError("the prompt is empty, and the model names no token to begin with: give some text")
-        return tokens
-
     def _encode(
         self, encoder: Encoder, text: str | list[int], given: Mapping[str, Any]
     ) -> tuple[list[int], dict[str, Any]]:
         """Return the decoder's first tokens, and the encoder's outputs."""
-        if self.folder.start_token is None:
-            raise InputError(
-                f"{self.folder.path} names no decoder_start_token_id in config.json or generation_config.json"
-            )
         if encoder.takes_text:
             tokens = self.tokenizer.encode(text) if isinstance(text, str) else text
-            return [self.folder.start_token], encoder.run(tokens, given)
-        ids = self.tokenizer.encode(text, special=False) if isinstance(text, str) else text
+            return [self._prompts.start], encoder.run(tokens, given)
         encoded = encoder.run([], given)
-        return [self.folder.start_token, *(ids or self._default_prompt(self.folder.start_token, encoded))], encoded
 
-    def _default_prompt(self, begin: int, encoded: Mapping[str, Any]) -> list[int]:
-        """Return the decoder's default prompt: from the configuration, or for Whisper from the detected language.
+        def hear(begin: Sequence[int], among: Collection[int]) -> int:
+            self._decoder.rewind(begin, encoded)
+            row = last_row(self._decoder.read(begin))
+            return max(among, key=lambda n: float(row[n]))
 
-        Whisper transcribes without timestamps.
-        """
-        setting = self.folder.setting
-        languages = setting("lang_to_id") or {}
-        forced = [n for _, n in sorted(setting("forced_decoder_ids") or [])]
-        if not forced:
-            task = (setting("task_to_id") or {}).get("transcribe")
-            forced = [*([None, task] if languages else []), setting("no_timestamps_token_id")]
-        if languages and None in forced[:1]:
-            self._decoder.rewind([begin], encoded)
-            row = last_row(self._decoder.read([begin]))
-            forced[0] = max(languages.values(), key=lambda n: float(row[n]))
-        return [n for n in forced if n is not None]
+        return self._prompts.begin(text, hear), encoded
 
     def _sampling(self, given: Mapping[str, Any], penalty: float | None, **others: Any) -> Sampling:
         samples = any(v is not None for v in given.values()) or bool(self.folder.setting("do_sample"))

@@ -62,12 +62,24 @@ class ModelFolder:
 
     @property
     def start_token(self) -> int | None:
-        """Start token of the decoder of an encoder-decoder model."""
-        for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
-            for config in self._configs:
-                if numbers := _numbers(config.get(name)):
-                    return numbers[0]
-        return None
+        """Token that a text begins with: the decoder's own, else that of texts, else padding."""
+        return self._first("decoder_start_token_id", "bos_token_id", "pad_token_id")
+
+    @property
+    def decoder_start_token(self) -> int | None:
+        """Start token of the decoder of an encoder-decoder model, if a configuration names it."""
+        return self._first("decoder_start_token_id")
+
+    @property
+    def vocabulary(self) -> int | None:
+        """Number of tokens, if declared."""
+        text = self.config.get("text_config", {})
+        found = (c.get("vocab_size") for c in (self.genai_model, self.config, text))
+        return next((n for n in found if isinstance(n, int) and n > 0), None)
+
+    def _first(self, *names: str) -> int | None:
+        numbers = (_numbers(config.get(name)) for name in names for config in self._configs)
+        return next((found[0] for found in numbers if found), None)
 
     @property
     def context_length(self) -> int | None:

@@ -49,6 +49,16 @@ class Tokenizer:
         """Decode tokens to text, without special tokens."""
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
+    def token(self, text: str) -> int | None:
+        """Return the number of the token that is `text`, None if there is none."""
+        found = self._tokenizer.token_to_id(text)
+        return None if found is None else int(found)
+
+    @property
+    def added_tokens(self) -> dict[str, int]:
+        """Tokens beside those of the language: ends, roles, languages."""
+        return {t.content: int(n) for n, t in self._tokenizer.get_added_tokens_decoder().items()}
+
     def chat(
         self, messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None = None, **options: Any
     ) -> str:

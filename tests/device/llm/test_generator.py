@@ -278,3 +278,21 @@ def test_biases_penalties_and_logprobs(generator: opalite.Generator) -> None:
     assert set(forced.tokens) == {other}
     varied = generator.generate("Once", max_tokens=6, ignore_end=True, logit_bias={other: 2.0}, presence_penalty=2.0)
     assert varied.tokens[0] != varied.tokens[1] or varied.tokens[0] != other
+
+
+@pytest.mark.parametrize(
+    ("prompt", "says"),
+    [
+        ([3, WORDS], rf"the token {WORDS}, and the model's tokens are 0 to {WORDS - 1}"),
+        ([-1], "the token -1"),
+        (None, "a prompt is text, .* got None"),
+        (5, "a prompt is text, .* got 5"),
+        ([1.5], "a prompt is text, .* got"),
+        (b"a", "a prompt is text, .* got b'a'"),
+        (np.array([[1, 2]]), "a prompt is text, .* got array"),
+        ([True], "a prompt is text, .* got"),
+    ],
+)
+def test_prompts_that_are_none(prompt: Any, says: str, generator: opalite.Generator) -> None:
+    with pytest.raises(InputError, match=says):
+        generator.generate(prompt)

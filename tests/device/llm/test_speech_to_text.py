@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ HEARS = Spectrogram(feature_size=encoder_decoders.FEATURES, chunk_length=1)
 SOUND = np.random.default_rng(8).uniform(-0.5, 0.5, 40000).astype(np.float32)
 
 
-def folder_at(path: Path, **generation: Any) -> Path:
+def folder_at(
+    path: Path, special: Mapping[str, int] | None = None, config: Mapping[str, Any] | None = None, **generation: Any
+) -> Path:
     files = {
         "encoder_model.onnx": encoder_decoders.encoder(reads_text=False, hears=True),
         "decoder_model_merged.onnx": encoder_decoders.merged(),
@@ -34,7 +37,8 @@ def folder_at(path: Path, **generation: Any) -> Path:
     return make_folder(
         path,
         files,
-        config={"decoder_start_token_id": END},
+        special,
+        config={"decoder_start_token_id": END} if config is None else config,
         preprocessor_config=told,
         generation_config=generation,
     )
@@ -73,6 +77,38 @@ def test_the_language_is_what_the_decoder_hears(tmp_path: Path) -> None:
         assert list(found.tokens) == greedy(lambda tokens: logits_after(SOUND[:16000], tokens), begin, 6)
         other = made.generate([42, 6], audio=SOUND[:16000], max_tokens=6, ignore_end=True)
         assert list(other.tokens) == greedy(lambda tokens: logits_after(SOUND[:16000], tokens), [END, 42, 6], 6)
+
+
+def test_the_tokenizer_names_the_start_where_no_configuration_does(tmp_path: Path) -> None:
+    special = {"<|startoftranscript|>": 30, "<|en|>": 40, "<|yue|>": 41, "<|transcribe|>": 5, "<|notimestamps|>": 7}
+    window = SOUND[:16000]
+
+    def after(begin: list[int]) -> list[int]:
+        return greedy(lambda tokens: logits_after(window, tokens), begin, 6)
+
+    row = logits_after(window, [30])[0, -1]
+    heard = max((40, 41), key=lambda n: float(row[n]))
+    with opalite.Generator(folder_at(tmp_path / "all", special, {"bos_token_id": END})) as made:
+        for prompt, begin in (
+            ("", [30, heard, 5, 7]),
+            ("<|yue|>", [30, 41]),
+            ([40, 5], [30, 40, 5]),
+            ([9, 30, 41], [9, 30, 41]),
+        ):
+            found = made.generate(prompt, audio=window, max_tokens=6, ignore_end=True)
+            assert list(found.tokens) == after(begin), prompt
+    told = {"bos_token_id": END, "vocab_size": 51864}
+    with opalite.Generator(folder_at(tmp_path / "english", special, told, is_multilingual=False)) as made:
+        assert list(made.generate("", audio=window, max_tokens=6, ignore_end=True).tokens) == after([30, 7])
+
+
+def test_a_prompt_is_the_start_that_nothing_names(tmp_path: Path) -> None:
+    window = SOUND[:16000]
+    with opalite.Generator(folder_at(tmp_path, config={})) as made:
+        found = made.generate([33, 4], audio=window, max_tokens=6, ignore_end=True)
+        assert list(found.tokens) == greedy(lambda tokens: logits_after(window, tokens), [33, 4], 6)
+        with pytest.raises(InputError, match=r"names no decoder_start_token_id .* first tokens as the prompt"):
+            made.generate("", audio=window)
 
 
 def test_each_window_by_the_command(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from ...model.kv_cache.kv_cache_runs import MultiStepRuns, NoKVCacheRunError, No
 from ...model.model_inputs_outputs import NodeArg
 from ..values.io_binding import BoundOutput
 from ..values.ort_value import OrtValue
+from .check_masks import check_mask
 from .empty_state import EmptyState
 from .kv_cache import KVCaches, as_array, constant, cut
 from .match_state_outputs import StatePair, find_pairs
@@ -112,6 +113,8 @@ class State:
         for name, value in given.items():
             if type(value) is OrtValue:
                 given[name] = value.value
+        if self._growing_pair is not None:
+            check_mask(given, len(self))
         if BRANCH in self._inputs and BRANCH not in given:
             given[BRANCH] = np.array([self._runs > 0])
         return given
