@@ -14,7 +14,7 @@ from ..wire.infer_messages import Array
 from ..wire.serve_errors import Invalid
 
 if TYPE_CHECKING:
-    from .worker_models import ActiveRun, RunResult
+    from .active_run import ActiveRun, RunResult
 
 VECTORS, COUNTS = "embedding", "tokens"
 """Outputs: float32 vectors [texts, size], and numbers of tokens [texts]."""

@@ -24,8 +24,9 @@ from ...run.api.process.shared_memory import Block, align
 from ..wire.datatypes import array_from_raw, as_text, dtype_of, raw_from_array
 from ..wire.infer_messages import Array
 from ..wire.serve_errors import Internal, Invalid, ServeError, TooLarge
+from .active_run import ActiveRun, Cancelled
 from .worker_channel import Message, WorkerChannel
-from .worker_models import ActiveRun, Cancelled, Served, open_served
+from .worker_models import Served, open_served
 
 _STATS_S = 1.0
 _ALIVE_S = 0.5

@@ -1,4 +1,4 @@
-"""Models of a worker: TensorModel wraps a session, TextModel a text generator."""
+"""Models of a worker: TensorModel wraps a session; text_model.py has the one that generates text."""
 
 from __future__ import annotations
 
@@ -6,63 +6,26 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...run.api.options.run_options import RunOptions
 from ...run.api.session.inference_session import InferenceSession
-from ..wire.datatypes import datatype_of_onnx, dtype_of, is_unicode
+from ..wire.datatypes import datatype_of_onnx, dtype_of
 from ..wire.infer_messages import Array
-from ..wire.serve_errors import Invalid, nearest_hint
+from ..wire.serve_errors import Invalid
+from .active_run import ActiveRun, RunResult
 from .concurrency_probe import best_concurrency
 from .embedding_model import EmbeddingModel
+from .text_model import TextModel
 
 if TYPE_CHECKING:
-    from ...llm.sampling import TokenLogprobs
     from .worker_channel import Message
 
-RunResult = tuple[list[tuple[str, str, Array]], dict[str, Any]]
-"""Outputs with name and datatype, and parameters of the response."""
 _WARM_RUNS, _WARM_S = 24, 0.4
 _SETTLE_S = 15.0  # for background compilation in total; the rest continues while requests run
-_OPTIONS: dict[str, type] = {
-    "max_tokens": int,
-    "temperature": float,
-    "top_k": int,
-    "top_p": float,
-    "min_p": float,
-    "repetition_penalty": float,
-    "seed": int,
-    "stop": str,
-    "ignore_end": bool,
-    "chat": bool,
-    "system": str,
-}
-_OF_REQUESTS = ("timeout", "priority", "stream", "triton_enable_empty_final_response")
-"""Parameters of a request that are not the model's. `stream` is sent by some clients, whose path says it."""
 _TOLERANCE = 0.01  # of the largest value, between rows of a batch and single runs
-
-
-class Cancelled(Exception):  # noqa: N818 - no error
-    """Nobody waits for the text any more."""
-
-
-class ActiveRun:
-    """A run in progress. options: `terminate` is set when the server cancels it."""
-
-    def __init__(self, send: Callable[[str, list[Any]], None], look: Callable[[], None]) -> None:
-        """send: sends a part of a text with its log-probabilities. look: takes the server's cancellations."""
-        self.options = RunOptions()
-        self._send, self._look = send, look
-
-    def piece(self, text: str, logprobs: list[Any]) -> None:
-        """Send a part of a text, with the log-probabilities of its tokens. Cancelled if the run is."""
-        self._look()
-        if self.options.terminate:
-            raise Cancelled
-        self._send(text, logprobs)
 
 
 def open_served(message: Message) -> Served:
@@ -222,82 +185,6 @@ class TensorModel:
         return all(
             _is_like(b, np.concatenate(e)) for b, *e in zip(both, *each, strict=True) if isinstance(b, np.ndarray)
         )
-
-
-class TextModel:
-    """Serves a Generator by `text_input` and `text_output`, one text at a time."""
-
-    def __init__(self, path: str, options: Mapping[str, Any]) -> None:
-        from ...llm.generator import Generator
-
-        self._generator = Generator(path, **options)
-        self._generator.generate("a", max_tokens=2, ignore_end=True)
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "inputs": [["text_input", "BYTES", [1]]],
-            "outputs": [["text_output", "BYTES", [1]]],
-            "device": self._generator.session.device.id,
-            "batchable": False,
-            "on_host": self._generator.session.device.on_host,
-            "concurrency": 1,
-            "max_batches": 1,
-        }
-
-    def run(
-        self,
-        feeds: Mapping[str, Array],
-        outputs: Sequence[str],
-        parameters: Mapping[str, Any],
-        run: ActiveRun,
-    ) -> RunResult:
-        prompt = feeds["text_input"]
-        if prompt.size != 1:
-            raise Invalid(f"input 'text_input' is one text, got {prompt.size}; send a request for each")
-        if not is_unicode(prompt.flat[0]):
-            raise Invalid("input 'text_input' is no UTF-8 text")
-        given = parameters.get("generation")
-        options = dict(given) if isinstance(given, dict) else self._options(parameters)
-        if bias := options.get("logit_bias"):
-            options["logit_bias"] = {int(token): value for token, value in bias.items()}
-        stream = self._generator.stream(options.pop("prompt", prompt.flat[0]), **options)
-        told = 0
-        try:
-            for part in stream:
-                told, before = len(stream.logprobs), told
-                run.piece(part, [self._readable(p) for p in stream.logprobs[before:told]])
-        finally:
-            stream.close()
-        counts = {"tokens": len(stream.tokens), "prompt_tokens": stream.metrics.prompt_tokens}
-        return [], {"reason": stream.reason, **counts}
-
-    def _readable(self, found: TokenLogprobs) -> list[Any]:
-        """Log-probabilities with the texts of tokens."""
-        decode = self._generator.tokenizer.decode
-        return [decode([found.token]), found.logprob, [[decode([token]), p] for token, p in found.top]]
-
-    def stats(self) -> dict[str, Any]:
-        return self._generator.session.stats().to_raw()
-
-    def close(self) -> None:
-        self._generator.close()
-
-    def _options(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of Generator.stream. Invalid for a value of another type, and for unknown names."""
-        unknown = next((n for n in parameters if n not in _OPTIONS and n not in _OF_REQUESTS), None)
-        if unknown is not None:
-            hint = nearest_hint(unknown, _OPTIONS)
-            raise Invalid(f"there is no parameter '{unknown[:64]}'; known are {', '.join(_OPTIONS)}{hint}")
-        found = {}
-        for name, kind in _OPTIONS.items():
-            value = parameters.get(name)
-            if value is None:
-                continue
-            fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
-            if not fits or (isinstance(value, bool) and kind is not bool):
-                raise Invalid(f"parameter '{name}' is {kind.__name__}, got {value!r}")
-            found[name] = kind(value)
-        return found
 
 
 Served = TensorModel | TextModel | EmbeddingModel

@@ -105,7 +105,7 @@ def test_texts_numbers_and_sizes_that_are_open(tmp_path: Path, rt: Runtime) -> N
     serve({"m": tmp_path / "model.onnx"}, rt, test)
 
 
-def test_texts_are_written_in_pieces_one_after_the_other(tmp_path: Path, rt: Runtime) -> None:
+def test_texts_are_written_in_pieces(tmp_path: Path, rt: Runtime) -> None:
     pytest.importorskip("tokenizers", reason="the extra opalite-cl[llm] is not installed")
     pytest.importorskip("jinja2", reason="the extra opalite-cl[llm] is not installed")
     folder = make_folder(tmp_path, {"model.onnx": KINDS[next(iter(KINDS))]()})
