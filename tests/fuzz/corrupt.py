@@ -4,12 +4,14 @@ Longer than 400 lines: a command with what it does to three kinds of files.
 
     python -m tests.fuzz.corrupt --what onnx --seconds 600 --seed 1 [--count N] [--out FOLDER]
     python -m tests.fuzz.corrupt --what opal …
+    python -m tests.fuzz.corrupt --what tflite …
     python -m tests.fuzz.corrupt --what cache … [--jobs N]
 
 Each seed damages one file, or several of a cache, and tries it in a process forked from one that has imported
 everything: for each cache a new one, for files one after another, until one dies or hangs. A damaged bundle or cache
 must be noticed: any answer but the right one is a fault. A damaged model is another model: its answer is compared with
-onnxruntime's. Faults are kept in the folder of results, with `results.jsonl`; the exit status is 1 if there are any.
+onnxruntime's, but not with LiteRT's, which may die of it. Faults are kept in the folder of results, with
+`results.jsonl`; the exit status is 1 if there are any.
 """
 
 from __future__ import annotations
@@ -68,6 +70,18 @@ class Finding:
     seconds: float = 0.0
 
 
+def make_lite_subjects(count: int) -> list[Subject]:
+    """Files of TensorFlow Lite: random graphs in floats and in integers."""
+    from .tflite.graph import make_case
+
+    found = []
+    for seed in range(40):
+        case = make_case(seed, 4)
+        if case is not None and len(case.graph.operators) > 2 and len(found) < count:
+            found.append(Subject(f"graph {seed}: {case.operators}", case.model, case.feeds))
+    return found
+
+
 def make_subjects() -> list[Subject]:
     """Models of several kinds, each compiled in a second or two."""
     from ..helpers import small_models as small
@@ -104,7 +118,8 @@ class Campaign:
     """Seeds of one kind of file, in `folder`, where faults are kept."""
 
     def __init__(self, what: str, folder: Path, *, names: Sequence[str] = (), tunes: bool = False) -> None:
-        """what: 'onnx', 'opal' or 'cache'. names: of subjects; all if empty. tunes: whether the cache holds tuning."""
+        """what: 'onnx', 'opal', 'tflite' or 'cache'. names: of ONNX models; without them all, and more .tflite files.
+        tunes: whether the cache holds tuning."""
         self.what = what
         self.folder = folder
         self._tunes = tunes
@@ -115,7 +130,10 @@ class Campaign:
         for name in ("home", "tmp", "here", "files", "cache"):
             (self._box / name).mkdir(parents=True, exist_ok=True)
         self._template.mkdir(exist_ok=True)
-        self.subjects = [s for s in make_subjects() if not names or s.name in names]
+        if what == "tflite":
+            self.subjects = make_lite_subjects(2 if names else 6)
+        else:
+            self.subjects = [s for s in make_subjects() if not names or s.name in names]
 
     def prepare(self) -> None:
         """Find the right answers, make the bundles, and fill the cache, as processes that found programs there do."""
@@ -203,7 +221,8 @@ class Campaign:
         rng = random.Random(f"{self.what} {seed}")
         subject = rng.choice([s for s in self.subjects if s.bundle or self.what != "opal"])
         other = rng.choice(self.subjects)
-        path = self._box / "files" / ("case.opal" if self.what == "opal" else "case.onnx")
+        ending = self.what if self.what in ("opal", "tflite") else "onnx"
+        path = self._box / "files" / f"case.{ending}"
         raw, what = subject.model, ""
         if self.what == "cache":
             shutil.rmtree(self._box / "cache", ignore_errors=True)
@@ -211,7 +230,7 @@ class Campaign:
             what = damage_files(self._box / "cache", rng, subject.files if rng.random() < 0.25 else ())
         elif self.what == "opal":
             raw, what = damage_bytes(subject.bundle, other.bundle, rng)
-        elif rng.random() < 0.5:
+        elif self.what == "onnx" and rng.random() < 0.5:
             raw, what = damage_proto(subject.model, rng)
         else:
             raw, what = damage_bytes(subject.model, other.model, rng)
@@ -234,6 +253,8 @@ class Campaign:
             return "exception", traceback.format_exc()[-1500:]
         if len(got) == len(subject.want) and all(map(_equal, got, subject.want)):
             return "right", ""
+        if self.what == "tflite":
+            return "another model", ""
         if self.what != "onnx":
             return "wrong", _differences(got, subject.want)
         return _as_others(path, subject.feeds, got)
@@ -401,7 +422,7 @@ def main() -> int:
     p = argparse.ArgumentParser(
         prog="python -m tests.fuzz.corrupt", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    p.add_argument("--what", choices=["onnx", "opal", "cache"], required=True)
+    p.add_argument("--what", choices=["onnx", "opal", "tflite", "cache"], required=True)
     p.add_argument("--seed", type=int, default=0, help="the first seed")
     p.add_argument("--count", type=int, help="how many seeds; without it, as many as --seconds allows")
     p.add_argument("--seconds", type=float, help="when to stop; 60 without --count")

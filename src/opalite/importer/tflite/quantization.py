@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from ...expr.trace_function import Sym
@@ -50,19 +51,31 @@ def out_affine(ctx: NodeContext, i: int = 0) -> Affine:
 
 
 def _whole(ctx: NodeContext, t: TensorInfo | None, which: str) -> Affine:
-    if t is None or t.quantization is None or t.dtype is None:
-        raise unsupported(ctx, f"{which} has no scale; one scale and zero point are expected")
-    if t.quantization.scale.size != 1:
-        raise unsupported(ctx, f"{which} has {t.quantization.scale.size} scales; one is expected")
-    return Affine(np.float32(t.quantization.scale[0]), int(t.quantization.zero_point[0]), t.dtype)
+    levels = levels_of(ctx, t, which)
+    if levels.scale.size != 1:
+        raise unsupported(ctx, f"has {levels.scale.size} scales for its {which}; one is expected")
+    assert t is not None
+    assert t.dtype is not None
+    return Affine(np.float32(levels.scale[0]), int(levels.zero_point[0]), t.dtype)
 
 
 def quantization(ctx: NodeContext, i: int) -> Quantization:
     """Return the scales of input `i`, whole or by channels."""
-    t = tensors_of(ctx).inputs[i]
-    if t is None or t.quantization is None:
-        raise unsupported(ctx, f"input {i} has no scale; one or several are expected")
-    return t.quantization
+    return levels_of(ctx, tensors_of(ctx).inputs[i], f"input {i}")
+
+
+def levels_of(ctx: NodeContext, t: TensorInfo | None, which: str) -> Quantization:
+    """Return a tensor's scales, which are positive numbers, and zero points, which its type holds."""
+    if t is None or t.quantization is None or t.dtype is None:
+        raise unsupported(ctx, f"has no scale for its {which}; scales and zero points are expected")
+    levels = t.quantization
+    if not (np.isfinite(levels.scale) & (levels.scale > 0)).all():
+        raise unsupported(ctx, f"has the scale {levels.scale.min()} for its {which}; positive numbers are expected")
+    ends = ml_dtypes.iinfo(t.dtype.np)
+    low, high = int(levels.zero_point.min()), int(levels.zero_point.max())
+    if low < int(ends.min) or high > int(ends.max):
+        raise unsupported(ctx, f"has the zero points {low} to {high} for its {which}, beyond those of {t.dtype}")
+    return levels
 
 
 def activation_ends(ctx: NodeContext, out: Affine) -> tuple[int, int]:
@@ -81,7 +94,7 @@ _RANGES: dict[int, tuple[float, float]] = {
 def ends_of(ctx: NodeContext, out: Affine, activation: int) -> tuple[int, int]:
     """Return the ends of the result's integers by an activation's number."""
     if activation not in _RANGES:
-        raise unsupported(ctx, f"the activation number {activation} has no quantised form; 0 to 3 have")
+        raise unsupported(ctx, f"has the activation number {activation}, which has no quantised form; 0 to 3 have")
     return clipped_ends(out, *_RANGES[activation])
 
 

@@ -10,7 +10,8 @@ from ...ir.constants.quantized_constant import QuantizedConstant
 from ..walk.node_context import NodeContext
 from .common import quantized_op, tensors_of, tflite_op, unsupported
 from .fixed_point import round_away, rounded_away, scaled
-from .quantization import Affine, affine, out_affine
+from .quantization import Affine, affine, levels_of, out_affine
+from .quantized_tables import look_up
 
 
 @tflite_op("QUANTIZE", moves=True)
@@ -27,9 +28,9 @@ def quantize(ctx: NodeContext) -> Value:
 
 def _from_floats(ctx: NodeContext, x: Value) -> Value:
     t = tensors_of(ctx).outputs[0]
-    levels, dtype = t.quantization, t.dtype
-    if levels is None or dtype is None or not (dtype.is_int and dtype.on_device):
-        raise unsupported(ctx, "int8, uint8 or int16 with a scale is expected")
+    levels, dtype = levels_of(ctx, t, "output 0"), t.dtype
+    if dtype is None or not (dtype.is_int and dtype.on_device):
+        raise unsupported(ctx, f"gives {dtype}; int8, uint8 or int16 is expected")
     ends = np.iinfo(dtype.np)
     axis, rank = levels.axis, len(x.shape)
     scale = ctx.along_axis(ctx.constant(levels.scale.astype(np.float32)), axis, rank)
@@ -46,13 +47,10 @@ def _from_floats(ctx: NodeContext, x: Value) -> Value:
 def dequantize(ctx: NodeContext) -> Value:
     """Import DEQUANTIZE of integers: (q - zero) * scale, whole or by channels."""
     x, t = ctx.input(0), tensors_of(ctx).inputs[0]
-    assert t is not None
-    levels = t.quantization
-    if levels is None:
-        raise unsupported(ctx, "its input has no scale")
+    levels = levels_of(ctx, t, "input 0")
     if not x.dtype.on_device:
         if x.data is None:
-            raise unsupported(ctx, "integers of fewer than 8 bits must be constant")
+            raise unsupported(ctx, f"has computed {x.dtype}; integers of fewer than 8 bits must be constant")
         x = ctx.constant(x.data.astype(np.int8))
     axis, rank = levels.axis, len(x.shape)
     scale = ctx.along_axis(ctx.constant(levels.scale.astype(np.float32)), axis, rank)
@@ -71,18 +69,16 @@ def concatenation(ctx: NodeContext) -> Value:
     parts = []
     for i, v in enumerate(ctx.inputs):
         if v is None:
-            raise unsupported(ctx, f"input {i} is absent")
+            raise unsupported(ctx, f"lacks input {i}")
         a = affine(ctx, i)
         if a != out and out.dtype is not DType.UINT8:
-            raise unsupported(ctx, "parts and result must have one scale and zero point")
+            raise unsupported(ctx, "has parts with another scale than the result; one is expected")
         parts.append(v if a == out else _moved_to(ctx, v, a, out))
     return ctx.concat(parts, axis % len(parts[0].shape))
 
 
 def _moved_to(ctx: NodeContext, v: Value, a: Affine, out: Affine) -> Value:
     """Return 8-bit integers at another scale, by a table: float32 computes it, and it depends on 256 numbers."""
-    from .quantized_tables import look_up
-
     scale = a.scale * (np.float32(1) / out.scale)
     numbers = np.arange(a.ends[0], a.ends[1] + 1).astype(np.float32)
     whole = round_away(numbers * scale + np.float32(-a.zero) * scale) + out.zero

@@ -44,7 +44,7 @@ def add_sub(ctx: NodeContext) -> Value:
 def _add_powers(ctx: NodeContext, shifts: list[int], sign: int, out: Affine, ends: tuple[int, int]) -> Value:
     """Return the sum of int16 whose scales are powers of two: one operand is shifted to the right."""
     if max(shifts) > 0 or 0 not in shifts:
-        raise unsupported(ctx, "of scales that are powers of two, the larger operand's must be the result's")
+        raise unsupported(ctx, "has scales that are powers of two; the larger operand's must be the result's")
 
     def total(x: Sym, y: Sym) -> Sym:
         p, q = (shifted_right(v.cast(DType.INT32), -s) for v, s in zip((x, y), shifts, strict=True))
@@ -58,7 +58,7 @@ def mul(ctx: NodeContext) -> Value:
     """Import MUL: the product of both, rescaled."""
     a, b, out = affine(ctx, 0), affine(ctx, 1), out_affine(ctx)
     if out.dtype is not a.dtype:
-        raise unsupported(ctx, "the result must have the operands' type")
+        raise unsupported(ctx, f"gives {out.dtype} of {a.dtype}; the same type is expected")
     ends, factor = activation_ends(ctx, out), float(a.scale * b.scale / out.scale)
     return ctx.elementwise(
         lambda x, y: out.stored(scaled(a.centred(x) * b.centred(y), factor), ends), ctx.input(0), ctx.input(1)
@@ -212,5 +212,5 @@ def extreme(ctx: NodeContext) -> Value:
     """Import MAXIMUM and MINIMUM: of integers, whose scales are equal."""
     a, b, out = affine(ctx, 0), affine(ctx, 1), out_affine(ctx)
     if not (a == b and a.zero == out.zero and a.scale == out.scale):
-        raise unsupported(ctx, "operands and result must have one scale and zero point")
+        raise unsupported(ctx, "has operands with another scale than the result; one is expected")
     return ctx.binary("max" if ctx.op_type == "MAXIMUM" else "min", ctx.input(0), ctx.input(1))

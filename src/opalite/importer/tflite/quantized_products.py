@@ -42,11 +42,11 @@ def weights_of(ctx: NodeContext, i: int) -> Weights:
     w, levels = ctx.input(i), quantization(ctx, i)
     if w.dtype not in BYTES:
         if w.data is None or w.dtype.np.itemsize > 1:
-            raise unsupported(ctx, f"input {i} must hold integers of 8 bits or fewer")
+            raise unsupported(ctx, f"has {w.dtype} for input {i}; constant integers of 8 bits or fewer are expected")
         w = ctx.constant(w.data.astype(np.int8))
     zeros = np.unique(levels.zero_point)
     if zeros.size > 1:
-        raise unsupported(ctx, f"the channels of input {i} have several zero points; one is expected")
+        raise unsupported(ctx, f"has several zero points for the channels of input {i}; one is expected")
     return Weights(w, levels.scale.astype(np.float32), zero_value(ctx, int(zeros[0]), w.dtype))
 
 
@@ -72,7 +72,7 @@ def quantized_sums(
         acc = multiply(x, zero_value(ctx, given.zero, given.dtype), bias)
         return rescaled(ctx, acc, factors, axis, out, ends)
     if given.zero:
-        raise unsupported(ctx, f"int16 has the zero point {given.zero}; 0 is expected")
+        raise unsupported(ctx, f"has the zero point {given.zero} for int16; 0 is expected")
     high = ctx.elementwise(lambda v: v.call("shr", 8).cast(DType.INT8), x)
     low = ctx.elementwise(lambda v: v.call("bitand", 255).cast(DType.UINT8), x)
     return rescaled_wide(ctx, [(multiply(high, None, None), 8), (multiply(low, None, None), 0)], factors, axis, bias)
@@ -174,7 +174,7 @@ def transpose_conv(ctx: NodeContext) -> Value:
             f"{ctx.label} has filters {w.value.type} for {x.type} and the size {size}: 4 axes are expected"
         )
     if x.dtype is DType.FLOAT32:
-        raise unsupported(ctx, "floats by filters of bytes have no transposed convolution here")
+        raise unsupported(ctx, "convolves floats by filters of bytes; floats or bytes for both are expected")
     given, kernel = affine(ctx, 2), w.value.shape[1:3]
     strides = (ctx.attr("stride_h", 1), ctx.attr("stride_w", 1))
     pads = window_pads(ctx, size[1:3], kernel, strides, (1, 1))
@@ -265,7 +265,7 @@ def batch_matmul(ctx: NodeContext) -> Value:
         acc = ctx.matmul(a, b, trans_b=turned, zeros=zeros)
         return rescaled(ctx, acc, factors, 0, out, out.ends)
     if x.zero or y.zero:
-        raise unsupported(ctx, "int16 has a zero point; 0 is expected")
+        raise unsupported(ctx, f"has the zero points {x.zero} and {y.zero} for int16; 0 is expected")
     parts = []
     for left, up in _bytes(ctx, a):
         for right, more in _bytes(ctx, b):

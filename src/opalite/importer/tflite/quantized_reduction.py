@@ -82,7 +82,7 @@ def extreme(ctx: NodeContext) -> Value:
     """Import REDUCE_MAX and REDUCE_MIN: of integers, whose scales are equal."""
     x, a, out = ctx.input(0), affine(ctx, 0), out_affine(ctx)
     if a != out:
-        raise unsupported(ctx, "the result must have the operand's scale and zero point")
+        raise unsupported(ctx, "gives another scale than its operand's; the same is expected")
     axes = sorted({int(i) % len(x.shape) for i in ctx.const_ints(1)})
     kind = "max" if ctx.op_type == "REDUCE_MAX" else "min"
     y = ctx.reduce(ctx.cast(x, DType.INT32), kind, axes, bool(ctx.attr("keep_dims", False)))

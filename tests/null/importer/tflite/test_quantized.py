@@ -57,5 +57,15 @@ def test_an_operator_without_a_quantised_form_is_refused_by_name() -> None:
 
 def test_several_scales_where_one_is_expected() -> None:
     q = Quant((0.5, 0.25, 0.5, 1.0), (0,) * 4, 1)
-    with pytest.raises(UnsupportedOpError, match="input 0 has 4 scales; one is expected"):
+    with pytest.raises(UnsupportedOpError, match="has 4 scales for its input 0; one is expected"):
         run(one_op("TANH", [("int8", q)], ("int8", Quant((1 / 128,), (0,)))), np.int8([[1, 2, 3, 4]]))
+
+
+BAD = [(Quant((0.0,)), "the scale 0.0"), (Quant((0.5,), (300,)), "zero points 300 to 300")]
+
+
+@pytest.mark.parametrize("quant, why", BAD)
+def test_scales_that_no_number_can_have(quant: Quant, why: str) -> None:
+    one, x = Quant((1.0,)), np.int8([[1, 2, 3, 4]])
+    with pytest.raises(UnsupportedOpError, match=f"ADD node.*{why}.*input 1"):
+        run(one_op("ADD", [("int8", one), ("int8", quant)], ("int8", one), "AddOptions"), x, x)
