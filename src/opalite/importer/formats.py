@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 from collections.abc import Callable
 from pathlib import Path
@@ -63,7 +64,6 @@ _OTHER_FORMATS = (
     (0, b"PK\x03\x04", "a zip archive, such as a PyTorch checkpoint"),
     (0, b"\x89HDF", "an HDF5 file, such as a Keras model"),
     (0, b"\x80\x02", "a pickle, such as an old PyTorch checkpoint"),
-    (0, b"{", "JSON"),
     (0, b"<", "XML, such as an OpenVINO model or a web page"),
     (0, b"version https://git-lfs", "a Git LFS pointer: fetch the file itself with `git lfs pull`"),
 )
@@ -75,6 +75,10 @@ def _find_reader(contents: bytes | ModelFile, what: str, path: Path | None) -> R
     if not size:
         raise ModelFormatError(f"{what} is empty: a model was expected")
     head = contents.read(0, min(size, 64)).tobytes() if isinstance(contents, ModelFile) else contents[:64]
+    if _is_paddle(head, path):
+        from .paddle.read.file import read_paddle
+
+        return read_paddle
     if head.startswith(b"TFL3", 4):
         from .tflite.read.file import read_tflite  # needs an extra
 
@@ -83,6 +87,18 @@ def _find_reader(contents: bytes | ModelFile, what: str, path: Path | None) -> R
         if head.startswith(mark, offset):
             raise ModelFormatError(f"{what} is not an ONNX model but {kind}")
     return None
+
+
+_PROGRAM = re.compile(rb"\n[\x80-\xff]{0,4}[\x00-\x7f]\x08\x00\x10\xff{9}\x01", re.DOTALL)
+"""How a ProgramDesc begins: a block of some length, number 0, whose parent is -1."""
+
+
+def _is_paddle(head: bytes, path: Path | None) -> bool:
+    return (
+        head.lstrip()[:1] == b"{"
+        or _PROGRAM.match(head) is not None
+        or (path is not None and path.suffix == ".pdmodel")
+    )
 
 
 # Files

@@ -42,7 +42,7 @@ def resize_asymmetric(ctx: NodeContext) -> Value:
         scales = (1.0, 1.0, ctx.attr("height_scale", 1.0), ctx.attr("width_scale", 1.0))
     x = ctx.input(0)
     scales = _for_axes(ctx, scales, range(len(x.shape)))
-    sizes = [_scaled(d, s) for d, s in zip(x.shape, scales, strict=True)]
+    sizes = [scaled_size(d, s) for d, s in zip(x.shape, scales, strict=True)]
     return emit_resize(ctx, sizes, scales, coordinate="asymmetric", nearest_mode=NEAREST_UNSPECIFIED)
 
 
@@ -67,10 +67,10 @@ def resize(ctx: NodeContext) -> Value:
         given = ctx.const_numbers(2)
         for a, s in zip(axes, _for_axes(ctx, given, axes), strict=True):
             scales[a] = s
-            sizes[a] = _scaled(x.shape[a], s)
+            sizes[a] = scaled_size(x.shape[a], s)
     else:
         wanted = _for_axes(ctx, ctx.const_ints(3), axes)
-        ratios = [_ratio(s, x.shape[a]) for a, s in zip(axes, wanted, strict=True)]
+        ratios = [size_ratio(s, x.shape[a]) for a, s in zip(axes, wanted, strict=True)]
         policy = ctx.attr("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             ratios = [_min_or_max(ratios, smallest=policy == "not_larger")] * len(axes)
@@ -80,7 +80,7 @@ def resize(ctx: NodeContext) -> Value:
     return emit_resize(ctx, sizes, scales, coordinate, ctx.attr("nearest_mode", "round_prefer_floor"), roi)
 
 
-def _scaled(size: int, scale: float) -> int:
+def scaled_size(size: int, scale: float) -> int:
     """Return floor(size * scale) in float32, as onnx's shape inference does, with or without a region of interest."""
     if not is_symbolic((size, scale)):
         return int(np.floor(np.float32(size) * np.float32(scale)))
@@ -93,7 +93,7 @@ def _scaled(size: int, scale: float) -> int:
     return found
 
 
-def _ratio(size: int, of: int) -> float:
+def size_ratio(size: int, of: int) -> float:
     """Return size / of, or 1 for an empty axis; a plain number if one is a fixed multiple of the other."""
     if is_symbolic((size, of)):
         rest = size % of

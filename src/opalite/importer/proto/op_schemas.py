@@ -20,6 +20,9 @@ from .graphdef import Attr, AttrRef, NodeDef
 TFLITE = "tflite"
 """Domain of TensorFlow Lite's operators, built in and custom."""
 
+PADDLE = "paddle"
+"""Domain of Paddle's operators, of programs of both kinds."""
+
 SMALL = 4096
 """Largest constant, in elements, passed to shape inference, which reads sizes and axes from constants."""
 
@@ -48,6 +51,11 @@ def unknown_op(node: NodeDef) -> UnsupportedOpError:
             f"{where}, version {node.version}: no importer function knows this operator of TensorFlow Lite"
             + ("; it needs TensorFlow's own kernels (Select TF ops)" if node.op_type.startswith("Flex") else "")
             + ". docs/tflite.md lists those that are known: convert the model without it"
+        )
+    if node.domain == PADDLE:
+        return UnsupportedOpError(
+            f"{where}: no importer function knows this operator of Paddle. docs/paddle.md lists those that are known: "
+            "save the model without it"
         )
     if node.domain not in domains:
         return UnsupportedOpError(

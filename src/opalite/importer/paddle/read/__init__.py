@@ -1,0 +1,1 @@
+"""Readers of Paddle's files: programs (`.pdmodel`, PIR `.json`) and parameters (`.pdiparams`)."""

@@ -1,0 +1,92 @@
+"""read_paddle: a program of Paddle with its parameters, as a Model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from onnx import IR_VERSION, defs
+
+from ....errors import ModelError, ModelFileError, ModelFormatError
+from ....ir import Array
+from ....ir.constants.lazy_array import LazyArray
+from ....ir.constants.model_file import ModelFile
+from ....ir.model_edits import ModelEdits, ModelMetadata
+from ...edit_graph import edit_graph
+from ...model import Model, check_model
+from ...proto.constants import Constants
+from ...proto.graphdef import make_graph
+from ...proto.op_schemas import PADDLE
+from .nodes import Program
+from .params import read_combined, read_separate
+from .pir import read_pir
+from .program_desc import read_program
+
+_DAMAGE = (IndexError, KeyError, ValueError, TypeError, OverflowError, AttributeError, MemoryError, RecursionError)
+"""Exceptions of a damaged program that no check has found."""
+
+
+def read_paddle(contents: bytes | ModelFile, what: str, path: Path | None, edits: ModelEdits | None) -> Model:
+    """Read a program, `.pdmodel` or PIR `.json`, and its parameters.
+
+    These are in the `.pdiparams` file of the same name beside it, in a file `__params__`, in a file for each parameter,
+    or the one file of `edits`. ModelFormatError if a file is damaged.
+    """
+    data = contents.read(0, contents.size).tobytes() if isinstance(contents, ModelFile) else contents
+    is_pir = data.lstrip()[:1] == b"{"
+    try:
+        program = read_pir(data, what) if is_pir else read_program(data, what)
+        arrays, files = _params(program, path, edits)
+        graph = make_graph("program", tuple(program.inputs), tuple(program.outputs), program.nodes, Constants(arrays))
+    except ModelError:
+        raise
+    except _DAMAGE as e:
+        raise ModelFormatError(f"{what} is damaged or was cut off: {type(e).__name__}: {e}") from e
+    graph = edit_graph(graph, None if edits is None else replace(edits, files={}, folder=""))
+    check_model(graph, {})
+    meta = ModelMetadata(producer_name="paddle", graph_name="program")
+    opsets = {"": defs.onnx_opset_version(), PADDLE: 1}
+    return Model(graph, {}, opsets, IR_VERSION, meta, path, files)
+
+
+def _params(
+    program: Program, path: Path | None, edits: ModelEdits | None
+) -> tuple[dict[str, Array | LazyArray], dict[str, ModelFile]]:
+    """Return the parameters, and the files that hold them."""
+    if not program.params:
+        return {}, {}
+    given = dict(edits.files) if edits else {}
+    if len(given) == 1:
+        ((name, data),) = given.items()
+        return read_combined(bytes(data), program.params, f"the given file '{name}'"), {}
+    if path is None:
+        raise ModelFormatError(
+            f"the program has {len(program.params)} parameters and was given as bytes: load it by its path, or give "
+            "the contents of its .pdiparams file with it (docs/paddle.md)"
+        )
+    found = find_params(path)
+    if found is None:
+        return read_separate(path.parent, program.params)
+    try:
+        file = ModelFile(found)
+    except OSError as e:
+        raise ModelFileError(f"the parameters '{found}' cannot be read: {e.strerror or e}") from e
+    return read_combined(file, program.params, f"'{found}'"), {found.name: file}
+
+
+def find_params(path: Path) -> Path | None:
+    """Find the file with all parameters of the program at `path`; None if each has a file of its own."""
+    names = [path.with_suffix(".pdiparams"), path.with_name("__params__")]
+    found = next((p for p in names if p.exists()), None)
+    if found is None and path.name != "__model__" and not _has_loose_files(path):
+        raise ModelFileError(
+            f"there is no file '{names[0]}' with the parameters of '{path.name}': put it beside the program, under the "
+            "program's name"
+        )
+    return found
+
+
+def _has_loose_files(path: Path) -> bool:
+    """Whether files without ending lie beside the program: parameters, each in a file of its name."""
+    endings = {".w_0", ".b_0", ".w_1", ".w_2"}
+    return any(p.suffix in endings for p in path.parent.iterdir())
