@@ -14,8 +14,10 @@ import onnx
 from ..errors import ModelError, ModelFileError, ModelFormatError
 from ..ir.constants.model_file import ModelFile
 from ..ir.model_edits import ModelEdits
+from ..ir.model_paths import program_in
 from .model import Model
-from .onnx_file import make_onnx_model, parse_onnx
+from .onnx_file import Weights, make_onnx_model, parse_onnx
+from .other_formats import describe_bytes, describe_folder, describe_name
 from .proto.decode import file_kind
 
 _PIPE_S = 1.0  # wait in seconds for a writer to open a pipe
@@ -42,12 +44,12 @@ def load_model(
     if isinstance(source, (bytes, bytearray, memoryview)):
         contents, what = bytes(source), "the model given as bytes"
     elif isinstance(source, (str, os.PathLike)):
-        path = Path(source)
+        path = program_in(source) or Path(source)
         contents, what = _open_file(path) if file is None else file, f"'{path}'"
     elif not isinstance(source, onnx.ModelProto):
         raise ModelFormatError(f"a model is a path, bytes or an onnx.ModelProto, got {type(source).__name__}")
     reader = None if contents is None else _find_reader(contents, what, path)
-    proto, weights = (source, {}) if contents is None or reader is not None else parse_onnx(contents, what)
+    proto, weights = (source, {}) if contents is None or reader is not None else _parse(contents, what, path)
     try:
         if contents is not None and reader is not None:
             return reader(contents, what, path, edits)
@@ -58,15 +60,17 @@ def load_model(
         raise
 
 
-# Formats
+def _parse(contents: bytes | ModelFile, what: str, path: Path | None) -> tuple[Any, Weights]:
+    """Parse ONNX; where that fails, the name may tell what the file is."""
+    try:
+        return parse_onnx(contents, what)
+    except ModelFormatError as e:
+        if (other := describe_name(path)) is None:
+            raise
+        raise ModelFormatError(f"{what} is not an ONNX model but {other}") from e
 
-_OTHER_FORMATS = (
-    (0, b"PK\x03\x04", "a zip archive, such as a PyTorch checkpoint"),
-    (0, b"\x89HDF", "an HDF5 file, such as a Keras model"),
-    (0, b"\x80\x02", "a pickle, such as an old PyTorch checkpoint"),
-    (0, b"<", "XML, such as an OpenVINO model or a web page"),
-    (0, b"version https://git-lfs", "a Git LFS pointer: fetch the file itself with `git lfs pull`"),
-)
+
+# Formats
 
 
 def _find_reader(contents: bytes | ModelFile, what: str, path: Path | None) -> Reader | None:
@@ -83,9 +87,8 @@ def _find_reader(contents: bytes | ModelFile, what: str, path: Path | None) -> R
         from .tflite.read.file import read_tflite  # needs an extra
 
         return read_tflite
-    for offset, mark, kind in reversed(_OTHER_FORMATS):
-        if head.startswith(mark, offset):
-            raise ModelFormatError(f"{what} is not an ONNX model but {kind}")
+    if (other := describe_bytes(head, contents)) is not None:
+        raise ModelFormatError(f"{what} is not an ONNX model but {other}")
     return None
 
 
@@ -107,7 +110,8 @@ def _is_paddle(head: bytes, path: Path | None) -> bool:
 def _open_file(path: Path) -> bytes | ModelFile:
     """Open the file at `path`; a pipe is read at once."""
     if path.is_dir():
-        raise ModelFormatError(f"'{path}' is a folder: give the model file in it")
+        other = describe_folder(path)
+        raise ModelFormatError(f"'{path}' is {other or 'a folder: give the model file in it'}")
     try:
         # Windows locks open files: the model could not be replaced.
         if path.is_fifo():

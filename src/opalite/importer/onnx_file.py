@@ -62,11 +62,6 @@ def parse_onnx(source: bytes | ModelFile, what: str) -> tuple[Any, Weights]:
     except ModelError:
         raise
     except Exception as e:  # protobuf's DecodeError; this package does not depend on protobuf
-        mark = view.part(8, 9) if view is not None and size > 8 else source[8:9] if isinstance(source, bytes) else b""
-        if mark == b"{":  # after the 8-byte length of the header
-            raise ModelFormatError(
-                f"{what} is not an ONNX model but a safetensors file or an .opal bundle, which is compiled already"
-            ) from e
         raise ModelFormatError(
             f"{what} is not a complete ONNX model ({size} bytes): it is damaged, cut off or of another format"
         ) from e

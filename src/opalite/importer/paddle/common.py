@@ -132,6 +132,14 @@ class PaddleNode(NodeContext):
         found = next((self.attr(n) for n in names if self.attr(n) is not None), None)
         return declared(found) or default
 
+    # Results
+
+    def emit(self, op_type: str, inputs: Sequence[Value | None], **attrs: Any) -> Value:
+        """Emit an operator of ONNX with one output, as a part of this node."""
+        (found,) = self.onnx(op_type, inputs, **attrs)
+        assert isinstance(found, Value)
+        return found
+
     # Layout
 
     @property

@@ -181,7 +181,7 @@ def box_coder(n: PaddleNode) -> Value:
     if n.text("code_type", default="encode_center_size").startswith("encode"):
         return _encoded(n, target, (centre, size), parts, extra)
     axis = int(n.number("axis", default=0))
-    rows = [None if v is None or v.shape[0] == 1 and spread is None else v for v in parts]
+    rows = [None if v is None or (v.shape[0] == 1 and spread is None) else v for v in parts]
     # The priors belong to axis 1 of the targets, or to axis 0.
     centre, size = (n.unsqueeze(v, [axis]) for v in (centre, size))
     moves, sizes = n.slice_axis(target, 2, 0, 2), n.slice_axis(target, 2, 2, 4)

@@ -50,7 +50,9 @@ def rms_norm(n: PaddleNode) -> Found:
     if n.maybe("bias") is not None or n.maybe("residual") is not None:
         x = n.chain("add", [x, n.maybe("bias"), n.maybe("residual")])
     scale = n.value("norm_weight", "scale")
-    out = n.emit("RMSNormalization", [x, scale], axis=axis, epsilon=float(n.number("epsilon", default=1e-6)))
+    out = n.emit(
+        "SimplifiedLayerNormalization", [x, scale], axis=axis, epsilon=float(n.number("epsilon", default=1e-6))
+    )
     return {"out": n.plus(out, n.maybe("norm_bias")), "residual_out": x}
 
 

@@ -78,7 +78,7 @@ def _whole(n: PaddleNode, x: Value) -> Value:
             return source
     if x.data is not None and x.dtype.is_float and x.type.count:
         levels = x.data
-        if np.array_equal(levels, np.rint(levels)) and -128 <= levels.min() and levels.max() <= 127:
+        if np.array_equal(levels, np.rint(levels)) and levels.min() >= -128 and levels.max() <= 127:
             return n.constant(levels.astype(np.int8))
     return x
 

@@ -45,7 +45,7 @@ def rnn(n: PaddleNode) -> Found:
             attrs["linear_before_reset"] = 1
         if mode == "RNN_RELU":
             attrs["activations"] = ("Relu",) * ways
-        outs = n.emit_many(kind, [x, w, r, bias, lengths, *begun], 1 + len(states), **attrs)
+        outs = n.onnx(kind, [x, w, r, bias, lengths, *begun], 1 + len(states), **attrs)
         made = [v for v in outs if isinstance(v, Value)]
         steps, batch = made[0].shape[0], made[0].shape[2]
         x = n.reshape(n.transpose(made[0], (0, 2, 1, 3)), (steps, batch, ways * made[0].shape[3]))

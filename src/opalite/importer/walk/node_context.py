@@ -18,8 +18,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from onnx import defs
-
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir import Array, TensorType, Value
 from ...ir.plugins import watch
@@ -183,47 +181,10 @@ class NodeContext(Emitter):
         """Whether input `i` is absent, constant, or determined by sizes alone."""
         return self._builder.follows_from_sizes(self.get(i))
 
-    # Operators of other formats -------------------------------------------------------------------------------
-
     @property
     def parts(self) -> tuple[GraphBuilder, NodeDef, Sequence[Value | None]]:
         """What a context is made of."""
         return self._builder, self._node, self.inputs
-
-    def emit_many(
-        self, op_type: str, inputs: Sequence[Value | None], n_outputs: int, **attrs: Any
-    ) -> list[Value | Trimmed | None]:
-        """Emit an operator of ONNX's newest opset, by its importer function, as a part of this node.
-
-        Contents that it lacks are awaited at the input of this node that they come from.
-        """
-        version = defs.onnx_opset_version()
-        handler = find_handler(op_type, "", version)
-        assert handler is not None
-        names = tuple(f"{self._out_name}/{i}" for i in range(n_outputs))
-        attributes = {name: Attr(0, value) for name, value in attrs.items()}
-        used = (True,) * n_outputs
-        reads = tuple("" if v is None else v.name for v in inputs)
-        node = NodeDef(op_type, "", version, self.name, reads, names, attributes, used=used)
-        inner = NodeContext(self._builder, node, inputs)
-        inner.label = self.label
-        try:
-            found = handler(inner)
-        except NeedValue as e:
-            raise NeedValue(self._source_of(inputs[e.index])) from None
-        return [found] if isinstance(found, (Value, Trimmed)) else list(found)
-
-    def emit(self, op_type: str, inputs: Sequence[Value | None], **attrs: Any) -> Value:
-        """Emit an operator of ONNX as `emit_many` does, for its only output."""
-        (found,) = self.emit_many(op_type, inputs, 1, **attrs)
-        assert isinstance(found, Value)
-        return found
-
-    def _source_of(self, value: Value | None) -> int:
-        """Return the number of the input that `value` is, or is computed from."""
-        behind = {value} if value is None else {value, *(v for node in ancestors([value]) for v in node.inputs)}
-        found = [i for i, v in enumerate(self.inputs) if v is not None and v in behind and not v.is_const]
-        return found[0] if found else 0
 
     # Results --------------------------------------------------------------------------------------------------
 
@@ -248,12 +209,18 @@ class NodeContext(Emitter):
         try:
             found = handler(part)
         except NeedValue as e:
-            asked = part.inputs[e.index]
-            own = next((i for i, v in enumerate(self.inputs) if v is asked), None)
+            own = self._source_of(part.inputs[e.index])
             if own is None:
                 raise UnsupportedOpError(f"{self.label} needs contents that depend on data ({op_type})") from e
             raise NeedValue(own) from e
         return [found] if isinstance(found, (Value, Trimmed)) else list(found)
+
+    def _source_of(self, value: Value | None) -> int | None:
+        """Return the number of the input that `value` is, or else is computed from; None if there is none."""
+        if value is None:
+            return None
+        behind = {value, *(v for node in ancestors([value]) for v in node.inputs)}
+        return next((i for i, v in enumerate(self.inputs) if v in behind and v is not None and not v.is_const), None)
 
     def memo(self, key: str, make: Callable[[Mapping[str, Any]], _T]) -> _T:
         """Return make(attributes), cached with the node for all input shapes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from ....ir import Array
 from ....ir.constants.lazy_array import LazyArray
 from ....ir.constants.model_file import ModelFile
 from ....ir.model_edits import ModelEdits, ModelMetadata
+from ....ir.model_paths import params_of
 from ...edit_graph import edit_graph
 from ...model import Model, check_model
 from ...proto.constants import Constants
@@ -64,7 +66,7 @@ def _params(
             f"the program has {len(program.params)} parameters and was given as bytes: load it by its path, or give "
             "the contents of its .pdiparams file with it (docs/paddle.md)"
         )
-    found = find_params(path)
+    found = _find_params(path)
     if found is None:
         return read_separate(path.parent, program.params)
     try:
@@ -74,19 +76,17 @@ def _params(
     return read_combined(file, program.params, f"'{found}'"), {found.name: file}
 
 
-def find_params(path: Path) -> Path | None:
-    """Find the file with all parameters of the program at `path`; None if each has a file of its own."""
-    names = [path.with_suffix(".pdiparams"), path.with_name("__params__")]
-    found = next((p for p in names if p.exists()), None)
+def _find_params(path: Path) -> Path | None:
+    """Find the file with all parameters; None if each has a file of its own. ModelFileError if there are none."""
+    found = params_of(path)
     if found is None and path.name != "__model__" and not _has_loose_files(path):
         raise ModelFileError(
-            f"there is no file '{names[0]}' with the parameters of '{path.name}': put it beside the program, under the "
-            "program's name"
+            f"there is no file '{path.with_suffix('.pdiparams')}' with the parameters of '{path.name}': put it beside "
+            "the program, under the program's name"
         )
     return found
 
 
 def _has_loose_files(path: Path) -> bool:
-    """Whether files without ending lie beside the program: parameters, each in a file of its name."""
-    endings = {".w_0", ".b_0", ".w_1", ".w_2"}
-    return any(p.suffix in endings for p in path.parent.iterdir())
+    """Whether files named as parameters, which end in a letter and a number, lie beside the program."""
+    return any(re.fullmatch(r"\.[wb]_\d+", p.suffix) for p in path.parent.iterdir())

@@ -15,9 +15,9 @@ _MESSAGES = {
     "Scalar": "1 int32 type, 2 bool b, 3 int64 i, 4 double r, 5 Complex c",
     "Attr": (
         "1 string name, 2 int32 type, 3 int32 i, 4 float f, 5 bytes s, 6 int32* ints, 7 float* floats, "
-        "8 bytes* strings, 10 bool b, 11 bool* bools, 12 int32 block_idx, 13 int64 l, 14 int32* blocks_idx, 15 int64* longs, "
-        "16 double* float64s, 17 bytes var_name, 18 bytes* vars_name, 19 double float64, 20 Scalar scalar, "
-        "21 Scalar* scalars"
+        "8 bytes* strings, 10 bool b, 11 bool* bools, 12 int32 block_idx, 13 int64 l, 14 int32* blocks_idx, "
+        "15 int64* longs, 16 double* float64s, 17 bytes var_name, 18 bytes* vars_name, 19 double float64, "
+        "20 Scalar scalar, 21 Scalar* scalars"
     ),
     "Slot": "1 bytes parameter, 2 bytes* arguments",
     "Op": "1 Slot* inputs, 2 Slot* outputs, 3 bytes type, 4 Attr* attrs",

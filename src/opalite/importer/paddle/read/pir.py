@@ -185,7 +185,7 @@ class _Reader:
     def _define(self, out: Mapping[str, Any], op_name: str) -> str | list[str]:
         """Return the names for a value that an operator makes."""
         number = out["%"]
-        kind = out["TT"]["#"] if "TT" in out and out["TT"] else "0.t_null"
+        kind = out["TT"]["#"] if out.get("TT") else "0.t_null"
         if number in self._values:
             raise ModelFormatError(f"value {number} is defined twice")
         if kind.endswith("t_vec"):

@@ -12,6 +12,7 @@ from ....cl.device.enumerate_devices import list_all
 from ....errors import InputTypeError, OptionError
 from ....ir.device.device_info import DeviceInfo
 from ....ir.model_edits import ModelEdits
+from ....ir.model_paths import program_in
 from ....plan.bundle.bundle import SUFFIX, is_bundle
 from ....status import ModelLoadCanceled
 from ...model.background.graph_compiler import Compiler
@@ -34,7 +35,9 @@ def check_model_source(model: Any) -> ModelSource:
         return bytes(model)
     if isinstance(model, str) and not model:
         raise InputTypeError("a model is a path or bytes, got an empty text")
-    if isinstance(model, str | os.PathLike | bytes):
+    if isinstance(model, str | os.PathLike):
+        return program_in(model) or model
+    if isinstance(model, bytes):
         return model
     hint = "; pass model.SerializeToString()" if hasattr(model, "SerializeToString") else ""
     raise InputTypeError(f"a model is a path or bytes, got {type(model).__name__}{hint}")
