@@ -275,8 +275,8 @@ _MODULES = {
 _LATER = {name: (module, name) for module, names in _MODULES.items() for name in names.split()}
 _LATER["compile"] = (".run.api.session.compile_bundle", "compile_model")
 _LATER["install_as_onnxruntime"] = (".onnxruntime", "install")
-# `from opalite import *` omits ray, which may be the package ray, and lite, which needs an extra.
-_SUBMODULES = ("backend", "capi", "lite", "ray")
+# `from opalite import *` omits ray, which may be the package ray, and other engines' interfaces.
+_SUBMODULES = ("backend", "capi", "lite", "paddle_inference", "ray")
 
 
 warn_of_unknown_names()

@@ -44,6 +44,7 @@ ROOMS = {part for part in ALLOWED if part.startswith("run/")}
 ALLOWED["llm"] = LEAVES | {"extras", "importer", "run/api", "run/report", "run/model"}
 ALLOWED["ray"] = LEAVES | {"extras", "ir", "cache", "cl", "run/api", "run/model"}
 ALLOWED["lite"] = LEAVES | {"extras", "ir", "importer", "run/api"}
+ALLOWED["paddle_inference"] = LEAVES | {"ir", "run/api"}
 ALLOWED["serve/wire"] = LEAVES
 ALLOWED["serve/proto"] = LEAVES | {"serve/wire"}
 ALLOWED["serve/engine"] = LEAVES | {"extras", "serve/wire", "serve/proto", "run/api", "llm", "cl"}

@@ -26,9 +26,9 @@ sizes. Sizes for which the guards hold get the same Segment object again.
 for output i. Any object with `shape` and `dtype` can replace an array (it needs `__array__` if the contents are read on
 the host). TensorTypes as feeds import the model without data; ContentsNeededError is raised if contents are needed.
 
-    formats.py   finds the format: onnx_file.py reads ONNX, tflite/read TensorFlow Lite
+    formats.py   finds the format: onnx_file.py reads ONNX, tflite/read TensorFlow Lite, paddle/read Paddle
     proto/      ONNX messages: decoding, checks, encoding   walk/    iteration over nodes, control flow, segments, tasks
-    onnx/  ml/  microsoft/  tflite/   a function for each operator, by domain
+    onnx/  ml/  microsoft/  tflite/  paddle/   a function for each operator, by domain
     host/       operators that run on the host
 """
 

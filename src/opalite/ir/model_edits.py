@@ -19,7 +19,8 @@ class ModelEdits:
     location. folder: the folder of data files, by default the model's. last: outputs [batch, positions, ...] reduced to
     their last position, [batch, 1, ...]. argmax: outputs [batch, positions, n] with two added outputs, [batch, 1]
     each: the index of the largest number at the last position (argmax) and the number. subgraph: of a .tflite file, a
-    number or a signature's name. open_sizes: all sizes of its inputs are open.
+    number or a signature's name. open_sizes: all sizes of its inputs are open. params: the file with the parameters of
+    a Paddle program.
     """
 
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -32,10 +33,11 @@ class ModelEdits:
     argmax: tuple[str, ...] = ()
     subgraph: str = ""
     open_sizes: bool = False
+    params: str = ""
 
     def __bool__(self) -> bool:
         given = (self.dims, self.dims_by_denotation, self.initializers, self.external, self.files)
-        return any((*given, self.folder, self.last, self.argmax, self.subgraph, self.open_sizes))
+        return any((*given, self.folder, self.last, self.argmax, self.subgraph, self.open_sizes, self.params))
 
     def digest(self) -> str:
         """Digest of all edits; '' if there are none."""
@@ -45,6 +47,8 @@ class ModelEdits:
         found.update(repr((self.folder, self.last, self.argmax)).encode())
         if self.subgraph or self.open_sizes:
             found.update(repr((self.subgraph, self.open_sizes)).encode())
+        if self.params:
+            found.update(repr(self.params).encode())
         for group in (self.initializers, self.external):
             for name, array in sorted(group.items()):
                 found.update(repr((name, str(array.dtype), array.shape)).encode())

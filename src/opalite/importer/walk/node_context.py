@@ -183,7 +183,7 @@ class NodeContext(Emitter):
 
     @property
     def parts(self) -> tuple[GraphBuilder, NodeDef, Sequence[Value | None]]:
-        """What a context is made of."""
+        """The arguments of a context for the same node."""
         return self._builder, self._node, self.inputs
 
     # Results --------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +45,7 @@ def read_paddle(contents: bytes | ModelFile, what: str, path: Path | None, edits
         raise
     except _DAMAGE as e:
         raise ModelFormatError(f"{what} is damaged or was cut off: {type(e).__name__}: {e}") from e
-    graph = edit_graph(graph, None if edits is None else replace(edits, files={}, folder=""))
+    graph = edit_graph(graph, None if edits is None else replace(edits, files={}, folder="", params=""))
     check_model(graph, {})
     meta = ModelMetadata(producer_name="paddle", graph_name="program")
     opsets = {"": defs.onnx_opset_version(), PADDLE: 1}
@@ -61,19 +62,20 @@ def _params(
     if len(given) == 1:
         ((name, data),) = given.items()
         return read_combined(bytes(data), program.params, f"the given file '{name}'"), {}
+    found = Path(edits.params) if edits and edits.params else None
     if path is None:
         raise ModelFormatError(
             f"the program has {len(program.params)} parameters and was given as bytes: load it by its path, or give "
             "the contents of its .pdiparams file with it (docs/paddle.md)"
         )
-    found = _find_params(path)
+    found = found or _find_params(path)
     if found is None:
         return read_separate(path.parent, program.params)
     try:
         file = ModelFile(found)
     except OSError as e:
         raise ModelFileError(f"the parameters '{found}' cannot be read: {e.strerror or e}") from e
-    return read_combined(file, program.params, f"'{found}'"), {found.name: file}
+    return read_combined(file, program.params, f"'{found}'"), {os.path.relpath(found, path.parent): file}
 
 
 def _find_params(path: Path) -> Path | None:

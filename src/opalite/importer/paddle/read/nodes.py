@@ -23,7 +23,7 @@ Slots = Sequence[tuple[str | int, str]]
 
 @dataclass
 class Program:
-    """What a program file holds: nodes, inputs, outputs and names of parameters."""
+    """Contents of a program file: nodes, inputs, outputs and names of parameters."""
 
     nodes: list[NodeDef] = field(default_factory=list)
     inputs: list[ValueInfo] = field(default_factory=list)

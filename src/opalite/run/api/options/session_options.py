@@ -43,6 +43,8 @@ SUBGRAPH = "opalite.subgraph"
 """Config entry: the subgraph of a .tflite file to run, by number or a signature's name; by default the first."""
 OPEN_SIZES = "opalite.open_sizes"
 """Config entry: '1' has a .tflite file take inputs of other sizes than those it was made for."""
+PARAMS_FILE = "opalite.params_file"
+"""Config entry: the file with the parameters of a Paddle program, if it has another name than the program."""
 _KNOWN_ENTRIES = (
     NO_FALLBACK,
     RECORD_ASSIGNMENT,
@@ -55,6 +57,7 @@ _KNOWN_ENTRIES = (
     CACHE_VIEWS,
     SUBGRAPH,
     OPEN_SIZES,
+    PARAMS_FILE,
 )
 
 
@@ -229,6 +232,7 @@ def parse_edits(options: SessionOptions) -> ModelEdits:
         argmax=argmax,
         subgraph=entries.get(SUBGRAPH, ""),
         open_sizes=entries.get(OPEN_SIZES, "0") == "1",
+        params=entries.get(PARAMS_FILE, ""),
     )
 
 

@@ -1,0 +1,1 @@
+"""Paddle Inference's calls."""
