@@ -47,7 +47,7 @@ ALLOWED["lite"] = LEAVES | {"extras", "ir", "importer", "run/api"}
 ALLOWED["paddle_inference"] = LEAVES | {"ir", "run/api"}
 ALLOWED["serve/wire"] = LEAVES
 ALLOWED["serve/proto"] = LEAVES | {"serve/wire"}
-ALLOWED["serve/engine"] = LEAVES | {"extras", "serve/wire", "serve/proto", "run/api", "llm", "cl"}
+ALLOWED["serve/engine"] = LEAVES | {"extras", "ir", "serve/wire", "serve/proto", "run/api", "llm", "cl"}
 for front in ("serve/http", "serve/grpc", "serve/telemetry"):
     ALLOWED[front] = LEAVES | {"extras", "serve/wire", "serve/engine", "serve/proto"}
 ALLOWED["serve"] = {part for part in ALLOWED if part.startswith("serve/")} | LEAVES | {"extras"}

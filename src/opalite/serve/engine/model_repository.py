@@ -1,6 +1,7 @@
 """Repository: finds models and their versions, in named files or a folder.
 
-    FOLDER/NAME/VERSION/model.onnx      or model.opal, or a folder that a language model was exported to
+    FOLDER/NAME/VERSION/model.onnx      or model.opal, model.tflite, inference.json, inference.pdmodel, or a folder that a
+                                        language model was exported to
     FOLDER/NAME/config.pbtxt            optional
     FOLDER/NAME/model.onnx              a model without versions is version 1
 
@@ -16,13 +17,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import InputError
+from ...ir.model_paths import PROGRAMS, program_in
 from ...llm.embedding_folder import holds_embeddings
 from ..wire.serve_errors import Invalid, NotFound
 from .model_config import ModelConfig, ServerSettings
 
 CONFIG = "config.pbtxt"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,254}")
-_FILES = ("model.opal", "model.onnx")
+_FILES = ("model.opal", "model.onnx", "model.tflite", *PROGRAMS)
+_MODELS = (".onnx", ".tflite", ".pdmodel", ".json")  # endings of files that sessions import
 Kind = Literal["onnx", "opal", "text", "embedding"]
 _MAX_CONFIG_BYTES = 1 << 20
 
@@ -65,7 +68,7 @@ class Repository:
 
     def __init__(self, settings: ServerSettings) -> None:
         """InputError for missing models and folders."""
-        self._files = {name: Path(path) for name, path in settings.models.items()}
+        self._files = {name: program_in(path) or Path(path) for name, path in settings.models.items()}
         self._folder = settings.repository
         for name, path in self._files.items():
             if not _NAME.fullmatch(name):
@@ -86,7 +89,8 @@ class Repository:
             kind = _kind_of(path)
             if kind is None:
                 raise Invalid(
-                    f"model '{name}': {path} is no .onnx file, no .opal bundle and no folder with a tokenizer.json"
+                    f"model '{name}': {path} is no model file (.onnx, .tflite, .pdmodel, .json), no .opal bundle and no "
+                    "folder with a tokenizer.json or a Paddle program"
                 )
             made, ignored = _config_of(name, None, config)
             return RepositoryModel((ModelSource(name, 1, path, kind, _signature([path])),), made, ignored)
@@ -108,7 +112,8 @@ class Repository:
 
 def name_of(path: Path) -> str:
     """The served name of a file or folder on the command line."""
-    name = path.stem if path.suffix in (".onnx", ".opal") else path.resolve().name
+    path = path.parent if path.name in PROGRAMS else path
+    name = path.stem if path.suffix in (".opal", *_MODELS) else path.resolve().name
     return re.sub(r"[^A-Za-z0-9_.\-]", "_", name).lstrip(".-") or "model"
 
 
@@ -135,7 +140,7 @@ def _kind_of(path: Path) -> Kind | None:
         if not (path / "tokenizer.json").is_file():
             return None
         return "embedding" if holds_embeddings(path) else "text"
-    return "opal" if path.suffix == ".opal" else "onnx" if path.suffix == ".onnx" else None
+    return "opal" if path.suffix == ".opal" else "onnx" if path.suffix in _MODELS or path.name in PROGRAMS else None
 
 
 def _signature(paths: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
