@@ -122,7 +122,8 @@ class PaddleProgram:
                     made.append(vector)
                     splits.append((vector, names))
             given = [{"%": n} for n in operands]
-            ops.append({"#": f"1.{kind}", "A": [_attr(k, v) for k, v in attrs.items()], "I": given, "O": made, "OA": []})
+            listed = [_attr(k, v) for k, v in attrs.items()]
+            ops.append({"#": f"1.{kind}", "A": listed, "I": given, "O": made, "OA": []})
             for vector, names in splits:
                 outs = [define(n) for n in names]
                 ops.append({"#": "0.split", "A": [], "I": [{"%": vector["%"]}], "O": outs, "OA": []})

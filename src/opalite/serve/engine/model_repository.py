@@ -1,7 +1,7 @@
 """Repository: finds models and their versions, in named files or a folder.
 
-    FOLDER/NAME/VERSION/model.onnx      or model.opal, model.tflite, inference.json, inference.pdmodel, or a folder that a
-                                        language model was exported to
+    FOLDER/NAME/VERSION/model.onnx      or model.opal, model.tflite, inference.json, inference.pdmodel, or a folder that
+                                        a language model was exported to
     FOLDER/NAME/config.pbtxt            optional
     FOLDER/NAME/model.onnx              a model without versions is version 1
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import InputError
-from ...ir.model_paths import PROGRAMS, program_in
+from ...ir.model_paths import PROGRAMS, params_of, program_in
 from ...llm.embedding_folder import holds_embeddings
 from ..wire.serve_errors import Invalid, NotFound
 from .model_config import ModelConfig, ServerSettings
@@ -89,11 +89,11 @@ class Repository:
             kind = _kind_of(path)
             if kind is None:
                 raise Invalid(
-                    f"model '{name}': {path} is no model file (.onnx, .tflite, .pdmodel, .json), no .opal bundle and no "
-                    "folder with a tokenizer.json or a Paddle program"
+                    f"model '{name}': {path} is no model file (.onnx, .tflite, .pdmodel, .json), no .opal bundle and "
+                    "no folder with a tokenizer.json or a Paddle program"
                 )
             made, ignored = _config_of(name, None, config)
-            return RepositoryModel((ModelSource(name, 1, path, kind, _signature([path])),), made, ignored)
+            return RepositoryModel((ModelSource(name, 1, path, kind, _signature(_files_of(path))),), made, ignored)
         folder = self._folders().get(name)
         if folder is None:
             raise NotFound(f"the repository has no model '{name[:255]}'")
@@ -123,7 +123,7 @@ def _sources(name: str, folder: Path, config: ModelConfig) -> Iterable[ModelSour
     for version, place in [(int(p.name), p) for p in versions if int(p.name) > 0] or [(1, folder)]:
         path = _model_in(place, config)
         if path is not None and (kind := _kind_of(path)) is not None:
-            yield ModelSource(name, version, path, kind, _signature([path, config_file]))
+            yield ModelSource(name, version, path, kind, _signature([*_files_of(path), config_file]))
 
 
 def _model_in(folder: Path, config: ModelConfig) -> Path | None:
@@ -141,6 +141,12 @@ def _kind_of(path: Path) -> Kind | None:
             return None
         return "embedding" if holds_embeddings(path) else "text"
     return "opal" if path.suffix == ".opal" else "onnx" if path.suffix in _MODELS or path.name in PROGRAMS else None
+
+
+def _files_of(path: Path) -> list[Path]:
+    """The model's files: a program has its parameters in another."""
+    params = params_of(path) if path.is_file() else None
+    return [path] if params is None else [path, params]
 
 
 def _signature(paths: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:

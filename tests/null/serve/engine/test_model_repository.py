@@ -88,5 +88,19 @@ def test_files_of_the_command_line(folder: Path) -> None:
     with pytest.raises(InputError, match="is no folder"):
         Repository(ServerSettings(repository=path))
     (folder / "notes.txt").write_text("x")
-    with pytest.raises(Invalid, match=r"is no \.onnx file"):
+    with pytest.raises(Invalid, match=r"is no model file \(\.onnx"):
         Repository(ServerSettings(models={"one": folder / "notes.txt"})).find("one")
+
+
+def test_programs_of_paddle_are_models_with_their_parameters(tmp_path: Path) -> None:
+    place = tmp_path / "ocr" / "1"
+    place.mkdir(parents=True)
+    (place / "inference.json").write_text("{}")
+    (place / "inference.pdiparams").write_bytes(b"1")
+    repository = Repository(ServerSettings(repository=tmp_path))
+    (source,) = repository.find("ocr").chosen
+    assert (source.path, source.kind) == (place / "inference.json", "onnx")
+    (place / "inference.pdiparams").write_bytes(b"12")  # seen as another version of the model
+    assert repository.find("ocr").chosen[0].signature != source.signature
+    assert Repository(ServerSettings(models={"ocr": place})).find("ocr").chosen[0].path == source.path
+    assert name_of(tmp_path / "ocr" / "inference.json") == "ocr"
