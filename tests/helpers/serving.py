@@ -23,6 +23,7 @@ from opalite.serve.wire.infer_messages import (
     Tensor,
     TensorMetadata,
 )
+from opalite.serve.wire.memory_budget import MemoryBudget
 from opalite.serve.wire.serve_errors import Busy, Invalid, NotFound
 
 Arrays = Mapping[str, Any]
@@ -62,9 +63,10 @@ MODELS: dict[str, tuple[Ends, Ends, Callable[[Arrays], Arrays]]] = {
 class Double(Server):
     """Answers on the event loop. slow_s: how long each answer takes; finished, cancelled: how many ended so."""
 
-    def __init__(self, slow_s: float = 0.0) -> None:
+    def __init__(self, slow_s: float = 0.0, memory_bytes: int = 1 << 30) -> None:
         self.slow_s = slow_s
         self.telemetry, self.shared_memory = TelemetrySettings(can_trace=True), SystemSharedMemory()
+        self.memory = MemoryBudget(memory_bytes)
         self.running = False
         self.unloaded: set[str] = set()
         self.refusing: set[str] = set()

@@ -65,6 +65,11 @@ engine_options = join(
         help="Whether clients of this machine may register system shared memory.  [default: they may]",
     ),
     click.option(
+        "--request-memory-mb",
+        type=click.IntRange(min=1),
+        help="MiB that all requests and their answers may take.  [default: a quarter of the memory, at most 1024]",
+    ),
+    click.option(
         "--strict-readiness",
         is_flag=True,
         help="The server is ready only while all models are; else once it has loaded those that load.",
@@ -121,6 +126,8 @@ def server_settings(models: tuple[str, ...], repository: str | None, given: dict
     precision = parse_precision(given.get("precision"))
     CompileOptions(precision, given.get("memory") or "auto", given.get("tune") or "none")
     folder = None if repository is None else Path(repository)
+    if (memory := given.pop("request_memory_mb", None)) is not None:
+        given["request_memory_bytes"] = memory * _MEBIBYTE
     wanted = {name: value for name, value in given.items() if value is not None and value != ()}
     return ServerSettings(models=named, repository=folder, **wanted)
 

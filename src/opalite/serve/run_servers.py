@@ -21,6 +21,7 @@ except ImportError:
 
 if TYPE_CHECKING:
     from .engine.inference_server import Server
+    from .wire.memory_budget import MemoryBudget
 
 
 # glibc maps allocations above 128 KiB anew and unmaps them when freed, and the kernel clears each new page. For bodies
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 _FREE = 128 << 20
 _PIECE = 32 << 20
+_TRIM_S = 1.0
 
 
 class Front(Protocol):
@@ -71,7 +73,9 @@ async def serve(
             say(ready_line(server, fronts))
         else:
             starting.cancel()
+        giving_back = asyncio.create_task(give_back_memory(server.memory))
         await stopping
+        giving_back.cancel()
     finally:
         end = time.monotonic() + grace_s
         await asyncio.gather(*(front.stop(grace_s) for front in started))
@@ -153,6 +157,19 @@ def serving(server_of: Callable[[], Server], fronts: Sequence[Front], grace_s: f
         thread.join()
     if failure:
         raise failure[0]
+
+
+async def give_back_memory(memory: MemoryBudget) -> None:
+    """Give freed memory back to the system after large requests. Linux with glibc only.
+
+    grpc receives messages in small pieces on several threads, whose heaps would keep their largest size for ever.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    while trim is not None:
+        await asyncio.sleep(_TRIM_S)
+        if memory.has_freed_large:
+            memory.has_freed_large = False
+            await asyncio.to_thread(trim, _FREE)
 
 
 def keep_freed_memory() -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..wire.infer_messages import IndexEntry, InferRequest, InferResponse, ModelMetadata, Statistics
+from ..wire.memory_budget import MemoryBudget, default_limit
 from ..wire.serve_errors import NotFound, NotReady, ServeError, Unsupported
 from .model_config import ServerSettings
 from .model_repository import Repository
@@ -42,7 +43,10 @@ _log = logging.getLogger("opalite.serve")
 
 
 class Server:
-    """Serves the models of a repository. All calls are made on one event loop."""
+    """Serves the models of a repository. All calls are made on one event loop.
+
+    memory: of requests, which the fronts count.
+    """
 
     def __init__(
         self,
@@ -54,6 +58,7 @@ class Server:
         self.settings = settings
         self.telemetry = telemetry or TelemetrySettings()
         self.shared_memory = SystemSharedMemory(settings.shared_memory)
+        self.memory = MemoryBudget(settings.request_memory_bytes or default_limit())
         self.observers = ServerObservers([] if observer is None else [observer])
         self._repository = Repository(settings)
         self._models: dict[str, Model] = {}

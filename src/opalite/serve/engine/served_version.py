@@ -110,6 +110,7 @@ class ServedVersion:
             timeout_s = timeout_of(request, policy)
             self._check_ready()
             self._queue.check_capacity(level)
+            request.hold(nbytes)  # of the copy in the worker's memory
         except ServeError as e:
             self._observers.rejected(self.name, self.version, e.kind)
             raise

@@ -13,6 +13,8 @@ from ..wire.infer_messages import InferResponse, Tensor
 from ..wire.serve_errors import Internal
 from .request_queue import Ticket
 
+KEPT_BYTES = 1 << 25
+"""Shared memory of a batch up to this size is used again; more is freed, as a client could claim it for ever."""
 TensorSlot = tuple[str, str, list[int], int, int]
 """Name, datatype, shape, offset and bytes of a tensor in a Block."""
 
@@ -53,12 +55,14 @@ def unpack(tickets: Sequence[Ticket], version: str, places: Sequence[Any], block
     for name, datatype, shape, offset, nbytes in places:
         array = _output(datatype, shape, offset, nbytes, block)
         if len(tickets) == 1:
+            tickets[0].request.hold(nbytes)
             outputs[0].append(Tensor(name, datatype, array.copy()))
             continue
         if not shape or shape[0] != rows:
             raise Internal(f"output '{name}' of a batch of {rows} has the shape {shape}")
         at = 0
         for ticket, own in zip(tickets, outputs, strict=True):
+            ticket.request.hold(nbytes * ticket.size // rows)
             own.append(Tensor(name, datatype, array[at : at + ticket.size].copy()))
             at += ticket.size
     return [

@@ -25,6 +25,7 @@ from ..wire.datatypes import array_from_raw, as_text, dtype_of, raw_from_array
 from ..wire.infer_messages import Array
 from ..wire.serve_errors import Internal, Invalid, ServeError, TooLarge
 from .active_run import ActiveRun, Cancelled
+from .shared_memory_batches import KEPT_BYTES
 from .worker_channel import Message, WorkerChannel
 from .worker_models import Served, open_served
 
@@ -130,6 +131,9 @@ class Worker:
             return
         finally:
             del self._running[number]
+            for blocks in (self._inputs, self._outputs):
+                if slot in blocks and blocks[slot].nbytes > KEPT_BYTES:
+                    del blocks[slot]
         ended = time.monotonic_ns()
         answer: Message = {
             "op": "done",

@@ -21,7 +21,7 @@ from ..wire import serve_errors
 from ..wire.infer_messages import InferResponse
 from ..wire.serve_errors import Internal, NotReady, ServeError, WorkerLost
 from .request_queue import Ticket
-from .shared_memory_batches import BatchLayout, unpack
+from .shared_memory_batches import KEPT_BYTES, BatchLayout, unpack
 from .worker_channel import Message, ServerChannel
 
 _PACKAGES = str(Path(__file__).parents[3])
@@ -77,6 +77,13 @@ class _Slot:
     number: int
     inputs: Block | None = None
     outputs: Block | None = None
+
+    def free_large(self) -> None:
+        """Free memory that is too large to be kept; the worker frees it by the same rule."""
+        if self.inputs is not None and self.inputs.nbytes > KEPT_BYTES:
+            self.inputs = None
+        if self.outputs is not None and self.outputs.nbytes > KEPT_BYTES:
+            self.outputs = None
 
 
 class WorkerProcess:
@@ -304,6 +311,7 @@ class WorkerProcess:
         self._stop_timer(job)
         del self.jobs[job.number]
         self._start_timers()
+        job.slot.free_large()
         self._slots.append(job.slot)
         self.on_done(job, failure)
 

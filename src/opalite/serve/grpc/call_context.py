@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import unquote
 
 import grpc
@@ -47,10 +47,15 @@ def with_deadline(context: Any, request: InferRequest) -> InferRequest:
     return replace(request, parameters={**request.parameters, "timeout": max(1, int(left * 1e6))})
 
 
-async def end_call(context: Any, failure: ServeError) -> NoReturn:
-    """Abort the call with the status of the failure."""
+def end_call(context: Any, failure: ServeError) -> bytes:
+    """Set the status of the failure; returns the message with which the call then ends.
+
+    `context.abort` raises an exception that keeps the call, and its message, until a collection of cycles.
+    """
     trailing: tuple[tuple[str, str], ...] = ()
     if failure.retry_after_s is not None:
         trailing = ((_PUSHBACK, str(round(failure.retry_after_s * 1000))),)
-    await context.abort(grpc.StatusCode[failure.code], str(failure), trailing)
-    raise AssertionError("abort always raises")
+    context.set_code(grpc.StatusCode[failure.code])
+    context.set_details(str(failure))
+    context.set_trailing_metadata(trailing)
+    return b""

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
-from grpc_health.v1 import health_pb2_grpc
 
 from ...errors import InputError
 from ..wire.client_limits import GrpcLimits
 from ..wire.listening_front import ListeningFront, ListenSettings
 from .health_service import Health
 from .inference_service import Service
+from .read_messages import MessageReader
 
 if TYPE_CHECKING:
     from ..engine.inference_server import Server
@@ -40,18 +40,19 @@ class GrpcFront(ListeningFront):
 
     async def start(self, server: Server) -> None:
         s = self._settings
-        self._service = Service(server, s.limits, s.key, open_health=s.open_health)
-        self._health = Health(server, None if s.open_health else s.key)
+        reader = MessageReader(server.memory, s.limits.message_bytes)
+        self._service = Service(server, s.limits, reader, s.key, open_health=s.open_health)
+        self._health = Health(server, reader, None if s.open_health else s.key)
         self._server = grpc.aio.server(
             options=(
                 ("grpc.max_receive_message_length", s.limits.message_bytes),
                 ("grpc.max_send_message_length", s.limits.message_bytes),
                 ("grpc.max_concurrent_streams", s.limits.streams),
                 ("grpc.so_reuseport", 0),
+                ("grpc.per_message_decompression", 0),  # MessageReader does it, within the server's memory
             )
         )
-        self._server.add_generic_rpc_handlers((self._service.handler(),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._server.add_generic_rpc_handlers((self._service.handler(), self._health.handler()))
         credentials = self._credentials()
         self.close()  # grpc binds no socket that is bound already
         try:

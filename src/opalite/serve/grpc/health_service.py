@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+import grpc
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio
 
 from ..wire.listening_front import Key
-from ..wire.serve_errors import NotFound, as_serve_error
+from ..wire.serve_errors import NotFound, TooLarge, as_serve_error
 from .call_context import check_key, end_call
+from .read_messages import MessageReader
+from .tensor_codec import parse
 
 if TYPE_CHECKING:
     from ..engine.inference_server import Server
 
 _SERVICES = ("", "inference.GRPCInferenceService")
 _Response = health_pb2.HealthCheckResponse
+_MOST = 64 * 1024
 REFRESH_S = 0.2
 """Seconds between two checks of a watched status."""
 
@@ -24,36 +29,57 @@ REFRESH_S = 0.2
 class Health(aio.HealthServicer):  # type: ignore[misc]
     """The services "" and GRPCInferenceService have the server's status; any other name is a model's."""
 
-    def __init__(self, server: Server, key: Key | None = None) -> None:
+    def __init__(self, server: Server, reader: MessageReader, key: Key | None = None) -> None:
         """key: required of clients; None for no key."""
         super().__init__()
-        self._server = server
+        self._server, self._reader = server, reader
         self._key = key
         self._stopping = False
 
-    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
-        """The status of `request.service`. NOT_FOUND for a name that is neither a service nor a model."""
-        try:
-            check_key(context, self._key)
-            status = await self._refresh(request.service)
-            if status == _Response.SERVICE_UNKNOWN:
-                raise NotFound(f"there is no service or model {request.service[:100]!r}")
-        except Exception as e:
-            await end_call(context, as_serve_error(e, "Health.Check"))
-        return await super().Check(request, context)
+    def handler(self) -> Any:
+        """The generic handler of the calls, for a gRPC server."""
 
-    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - gRPC's name
-        """Stream the status of `request.service` now and after each change, until the client disconnects."""
-        try:
-            check_key(context, self._key)
-            await self._refresh(request.service)
-        except Exception as e:
-            await end_call(context, as_serve_error(e, "Health.Watch"))
-        watch = asyncio.create_task(super().Watch(request, context))
+        async def check(requests: AsyncIterator[bytes], context: Any) -> bytes:
+            try:
+                service = await self._service(context)
+                status = await self._refresh(service)
+                if status == _Response.SERVICE_UNKNOWN:
+                    raise NotFound(f"there is no service or model {service[:100]!r}")
+                return bytes(_Response(status=status).SerializeToString())
+            except Exception as e:
+                return end_call(context, as_serve_error(e, "Health.Check"))
+
+        async def watch(requests: AsyncIterator[bytes], context: Any) -> None:
+            try:
+                service = await self._service(context)
+                await self._refresh(service)
+            except Exception as e:
+                end_call(context, as_serve_error(e, "Health.Watch"))
+            else:
+                await self._tell_changes(service, context)
+
+        handlers = {
+            "Check": grpc.stream_unary_rpc_method_handler(check),
+            "Watch": grpc.stream_stream_rpc_method_handler(watch, response_serializer=_Response.SerializeToString),
+        }
+        return grpc.method_handlers_generic_handler("grpc.health.v1.Health", handlers)
+
+    async def _service(self, context: Any) -> str:
+        """The service that a call asks about."""
+        check_key(context, self._key)
+        raw = await self._reader.one(context, self._reader.account(context))
+        if len(raw) > _MOST:
+            raise TooLarge(f"the message has {len(raw)} bytes, and {_MOST} are allowed")
+        return str(parse(health_pb2.HealthCheckRequest, raw).service)
+
+    async def _tell_changes(self, service: str, context: Any) -> None:
+        """Stream the status of a service now and after each change, until the client disconnects."""
+        request = health_pb2.HealthCheckRequest(service=service)
+        watch = asyncio.create_task(self.Watch(request, context))
         try:
             while not watch.done() and not self._stopping:
                 await asyncio.wait({watch}, timeout=REFRESH_S)
-                await self._refresh(request.service)
+                await self._refresh(service)
             await asyncio.wait({watch}, timeout=REFRESH_S)  # sends the last status
         finally:
             watch.cancel()

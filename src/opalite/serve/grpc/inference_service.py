@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf import json_format
 from google.protobuf.message_factory import GetMessageClass
 
-from ..proto.message_classes import SERVICE, ModelConfig, ModelInferRequest
+from ..proto.message_classes import SERVICE, ModelConfig
 from ..wire.classification import Classification
 from ..wire.client_limits import GrpcLimits
 from ..wire.listening_front import Key
-from ..wire.serve_errors import NotFound, as_serve_error
+from ..wire.serve_errors import NotFound, TooLarge, as_serve_error
 from .call_context import check_key, end_call, trace_of, with_deadline
 from .control_service import Control
+from .read_messages import MessageReader
 from .stream_infer import InferStream
-from .tensor_codec import parse, read_config, read_parameters, request_of, response_message
+from .tensor_codec import parse, read_config, read_infer_request, read_parameters, write_infer_response
 
 if TYPE_CHECKING:
     from ..engine.inference_server import Server
 
 _OPEN = ("ServerLive", "ServerReady")
+_SMALL = 64 * 1024
+"""Bytes of a message besides a configuration."""
+Requests = AsyncIterator[bytes]
 Fields = dict[str, Any]
 """The fields of an answer's message, by name."""
 
@@ -34,12 +38,21 @@ class Service:
     key: required of every call, except ServerLive and ServerReady if `open_health`.
     """
 
-    def __init__(self, server: Server, limits: GrpcLimits, key: Key | None = None, *, open_health: bool = True) -> None:
+    def __init__(
+        self,
+        server: Server,
+        limits: GrpcLimits,
+        reader: MessageReader,
+        key: Key | None = None,
+        *,
+        open_health: bool = True,
+    ) -> None:
         self._server = server
         self._limits = limits
         self._key = key
         self._open = _OPEN if open_health else ()
         self._control = Control(server)
+        self._reader = reader
         self.stopping = False
 
     def handler(self) -> Any:
@@ -58,45 +71,49 @@ class Service:
             "RepositoryModelUnload": self._unload,
             **self._control.calls(),
         }
-        stream = InferStream(self._server, self._control, self._limits, self._key)
+        stream = InferStream(self._server, self._control, self._limits, self._key, self._reader)
         handlers = {
-            "ModelInfer": grpc.unary_unary_rpc_method_handler(self._infer),
+            "ModelInfer": grpc.stream_unary_rpc_method_handler(self._infer),
             "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(stream.call),
-            **{name: grpc.unary_unary_rpc_method_handler(self._parsed(name, call)) for name, call in calls.items()},
+            **{name: grpc.stream_unary_rpc_method_handler(self._parsed(name, call)) for name, call in calls.items()},
         }
         return grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers)
 
     def _parsed(
         self, name: str, call: Callable[[Any, Any], Fields | Awaitable[Fields]]
-    ) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    ) -> Callable[[Requests, Any], Awaitable[bytes]]:
         """Wrap a call that returns an answer's fields: parse, check the key, serialise, convert errors."""
         method = SERVICE.methods_by_name[name]
         request_class, answer_class = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
         key = None if name in self._open else self._key
 
-        async def on_bytes(raw: bytes, context: Any) -> bytes:
+        async def on_message(requests: Requests, context: Any) -> bytes:
             try:
                 check_key(context, key)
+                raw = await self._reader.one(context, self._reader.account(context))
+                if len(raw) > self._limits.config_bytes + _SMALL:
+                    raise TooLarge(f"the message has {len(raw)} bytes, and {self._limits.config_bytes} are allowed")
                 found = call(parse(request_class, raw), context)
-                encoded: bytes = answer_class(**(found if isinstance(found, dict) else await found)).SerializeToString()
+                answer = answer_class(**(found if isinstance(found, dict) else await found))
+                return bytes(answer.SerializeToString())
             except Exception as e:
-                await end_call(context, as_serve_error(e, name))
-            return encoded
+                return end_call(context, as_serve_error(e, name))
 
-        return on_bytes
+        return on_message
 
-    async def _infer(self, raw: bytes, context: Any) -> bytes:
+    async def _infer(self, requests: Requests, context: Any) -> bytes:
         try:
             check_key(context, self._key)
-            message, regions = parse(ModelInferRequest, raw), self._control.regions_of(context)
-            request = with_deadline(context, request_of(message, self._limits, trace_of(context), regions))
-            del raw, message
+            account, regions = self._reader.account(context), self._control.regions_of(context)
+            raw = await self._reader.one(context, account)
+            _, request = read_infer_request(raw, self._limits, trace_of(context), regions)
+            request = with_deadline(context, replace(request, held=account))
             classes, places = Classification(self._server, request), regions.outputs_of(request)
             response = places.apply(classes.apply(await self._server.infer(request)))
-            encoded: bytes = response_message(response).SerializeToString()
+            request.hold(response.nbytes)  # of the answer's copy
+            return b"".join(write_infer_response(response))
         except Exception as e:
-            await end_call(context, as_serve_error(e, "ModelInfer"))
-        return encoded
+            return end_call(context, as_serve_error(e, "ModelInfer"))
 
     def _model_config(self, request: Any, context: Any) -> Fields:
         found = self._server.model_config(request.name, request.version)

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from ..proto.message_classes import ModelInferResponse
+from ..proto.message_classes import ModelInferRequest, ModelInferResponse
 from ..wire.client_limits import GrpcLimits
 from ..wire.datatypes import array_from_raw, count_of, dtype_of, raw_from_array
 from ..wire.infer_messages import Array, InferRequest, InferResponse, Parameter, RequestedOutput, Tensor
 from ..wire.serve_errors import Invalid, TooLarge, Unsupported
+from .wire_format import field_of, split_fields
 
 if TYPE_CHECKING:
     from ..engine.system_shared_memory import ClientRegions
 
+_RAW_INPUTS, _RAW_OUTPUTS, _ANSWER = 7, 6, 2
+"""Numbers of fields: raw_input_contents, raw_output_contents, infer_response."""
 _CONTENTS = {
     "BOOL": "bool_contents",
     "INT8": "int_contents",
@@ -36,7 +39,7 @@ _CONTENTS = {
 _PARAMETERS = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
 
 
-def parse(kind: Any, raw: bytes) -> Any:
+def parse(kind: Any, raw: bytes | memoryview) -> Any:
     """A message of the class `kind`. Invalid for malformed bytes."""
     try:
         return kind.FromString(raw)
@@ -44,8 +47,27 @@ def parse(kind: Any, raw: bytes) -> Any:
         raise Invalid(f"the request is no {kind.DESCRIPTOR.full_name}: {e}") from None
 
 
-def request_of(message: Any, limits: GrpcLimits, trace: Mapping[str, str], regions: ClientRegions) -> InferRequest:
-    """The request of a ModelInferRequest message. Invalid, TooLarge, Unsupported."""
+def read_infer_request(
+    raw: memoryview, limits: GrpcLimits, trace: Mapping[str, str], regions: ClientRegions
+) -> tuple[Any, InferRequest]:
+    """The message of a ModelInferRequest without raw tensors, and its request, whose tensors are views of `raw`.
+
+    Invalid, TooLarge, Unsupported.
+    """
+    head, raws = split_fields(raw, _RAW_INPUTS, limits.fields)
+    if len(head) > limits.head_bytes:
+        raise TooLarge(
+            f"the message has {len(head)} bytes besides raw_input_contents, and {limits.head_bytes} are allowed; send "
+            "tensors in raw_input_contents"
+        )
+    message = parse(ModelInferRequest, head)
+    return message, _request(message, raws, limits, trace, regions)
+
+
+def _request(
+    message: Any, raws: Sequence[memoryview], limits: GrpcLimits, trace: Mapping[str, str], regions: ClientRegions
+) -> InferRequest:
+    """raws: the message's raw_input_contents."""
     if not message.model_name:
         raise Invalid("the request names no model: model_name is empty")
     for what, several in (("inputs", message.inputs), ("outputs", message.outputs)):
@@ -53,7 +75,7 @@ def request_of(message: Any, limits: GrpcLimits, trace: Mapping[str, str], regio
             raise TooLarge(f"{len(several)} {what} in a request; at most {limits.tensors} are taken")
     return InferRequest(
         model=message.model_name,
-        inputs=_inputs(message, limits, regions),
+        inputs=_inputs(message, raws, limits, regions),
         version=message.model_version,
         id=message.id,
         outputs=tuple(RequestedOutput(o.name, _tensor_parameters(o)) for o in message.outputs),
@@ -62,18 +84,25 @@ def request_of(message: Any, limits: GrpcLimits, trace: Mapping[str, str], regio
     )
 
 
-def response_message(response: InferResponse) -> Any:
-    """The ModelInferResponse; outputs as raw bytes."""
+def write_infer_response(response: InferResponse) -> list[bytes | memoryview]:
+    """The pieces of a ModelInferResponse; outputs as raw bytes."""
     message = ModelInferResponse(model_name=response.model, model_version=response.version, id=response.id)
     write_parameters(message.parameters, response.parameters)
+    raws: list[bytes | memoryview] = []
     for tensor in response.outputs:
         output = message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.array.shape)
+        content: list[bytes | memoryview] = []  # none in shared memory: clients find contents by the output's number
         if tensor.place is None:
-            message.raw_output_contents.append(bytes(raw_from_array(tensor.datatype, tensor.array)))
+            content.append(raw_from_array(tensor.datatype, tensor.array))
         else:
             write_parameters(output.parameters, tensor.place)
-            message.raw_output_contents.append(b"")  # clients find contents by the number of the output
-    return message
+        raws += field_of(_RAW_OUTPUTS, content)
+    return [message.SerializeToString(), *raws]
+
+
+def write_stream_response(response: InferResponse) -> bytes:
+    """A ModelStreamInferResponse with an answer."""
+    return b"".join(field_of(_ANSWER, write_infer_response(response)))
 
 
 def read_parameters(parameters: Mapping[str, Any], what: str) -> dict[str, Parameter]:
@@ -120,10 +149,10 @@ def read_config(parameters: Mapping[str, Parameter], limits: GrpcLimits) -> dict
     return config
 
 
-def _inputs(message: Any, limits: GrpcLimits, regions: ClientRegions) -> tuple[Tensor, ...]:
+def _inputs(message: Any, raw: Sequence[memoryview], limits: GrpcLimits, regions: ClientRegions) -> tuple[Tensor, ...]:
     shapes = [_shape(t.shape, f"input '{t.name}'", limits) for t in message.inputs]
     shared = [regions.read(f"input '{t.name}'", _tensor_parameters(t)) for t in message.inputs]
-    raw, sent = list(message.raw_input_contents), shared.count(None)
+    sent = shared.count(None)
     if raw and len(raw) != sent:
         beside = "" if sent == len(shared) else " that are not in shared memory"
         raise Invalid(f"{len(raw)} raw_input_contents for {sent} inputs{beside}; one for each, or none at all")

@@ -26,7 +26,7 @@ from .control_endpoints import Control
 from .endpoints import Endpoints, headers_of
 from .generate_endpoint import Generate
 from .openai.endpoints import OpenAI, openai_error
-from .request_body import BodyReader, DisconnectedError
+from .request_body import ACCOUNT, BodyReader, DisconnectedError
 from .responses import Answer, error_answer, object_answer
 from .uvicorn_connection import LINK, Link
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from ..engine.inference_server import Server
 
 _OPEN = ("/v2/health/live", "/v2/health/ready")
+_PART = 1 << 20
+"""Bytes of an answer that are sent at once."""
 _MODEL = "/v2/models/{model}"
 _VERSION = "/v2/models/{model}/versions/{version}"
 
@@ -66,6 +68,7 @@ class App:
         openai = OpenAI(server, limits, bodies)
         control = Control(server, limits, bodies)
         self.calls = calls
+        self._memory, self._limits = server.memory, limits
         self._router = Router(
             [
                 *_both("/infer", "POST", calls.infer),
@@ -105,9 +108,10 @@ class App:
             await send(message)
 
         scope["app"] = self  # makes the router raise routing errors
+        account = scope[ACCOUNT] = self._memory.account((scope.get("client") or ("",))[0])
         try:
             self._check(scope)
-            await self._router(scope, receive, watched)
+            await self._router(scope, receive, self._limited(scope, watched))
         except DisconnectedError:
             pass
         except asyncio.CancelledError:
@@ -122,6 +126,26 @@ class App:
             if begun:
                 raise
             await _send(send, _error(failure, scope))
+        finally:
+            account.close()
+
+    def _limited(self, scope: Scope, send: Send) -> Send:
+        """`send` with the time in which a client has to take a part of an answer; a later one is disconnected."""
+        link: Link | None = scope.get("extensions", {}).get(LINK)
+
+        async def limited(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await send(message)
+                return
+            try:
+                async with asyncio.timeout(self._limits.response_s):
+                    await send(message)
+            except TimeoutError:
+                if link is not None:
+                    link.abort()
+                raise DisconnectedError from None
+
+        return limited
 
     def _is_own(self, host: str) -> bool:
         """Whether a page at `host` is this server's: any other name may belong to an attacker (DNS rebinding)."""
@@ -193,4 +217,9 @@ def _error(failure: ServeError, scope: Scope) -> Answer:
 async def _send(send: Send, answer: Answer) -> None:
     status, headers, body = answer
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    rest = memoryview(body)
+    # Each part waits until the client has taken those before it, so that the answer is counted while it is held.
+    while len(rest) > _PART:
+        await send({"type": "http.response.body", "body": rest[:_PART], "more_body": True})
+        rest = rest[_PART:]
+    await send({"type": "http.response.body", "body": rest if rest.nbytes < len(body) else body})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.types import Receive, Scope
@@ -15,7 +15,7 @@ from ..wire.client_limits import HttpLimits
 from ..wire.infer_messages import TRACE_HEADERS
 from ..wire.serve_errors import Invalid, NotFound, Unsupported
 from .parse_infer_request import read_object, read_parameters, read_request
-from .request_body import BodyReader, Headers
+from .request_body import ACCOUNT, BodyReader, Headers
 from .responses import Answer, compress, empty_answer, encoding_for, infer_answer, object_answer
 from .uvicorn_connection import LINK, Link
 
@@ -43,8 +43,7 @@ class Calls:
         headers = headers_of(scope)
         if b"content-length" not in headers and b"transfer-encoding" not in headers:
             return {}
-        async with self._bodies.read(scope, headers, receive, _SMALL) as body:
-            return read_object(body, self._limits)
+        return read_object(await self._bodies.read(scope, headers, receive, _SMALL), self._limits)
 
 
 class Endpoints(Calls):
@@ -108,12 +107,15 @@ class Endpoints(Calls):
         regions = self.regions_of(scope)
         cancel_when_lost(scope)
         self._server.admit(name, version)
-        async with self._bodies.read(scope, headers, receive) as body:
-            request, wanted = read_request(
-                name, version, _header_length(headers), body, self._limits, trace_of(headers), regions
-            )
-            classes, places = Classification(self._server, request), regions.outputs_of(request)
-            answer = infer_answer(places.apply(classes.apply(await self._server.infer(request))), wanted)
+        body = await self._bodies.read(scope, headers, receive)
+        request, wanted = read_request(
+            name, version, _header_length(headers), body, self._limits, trace_of(headers), regions
+        )
+        request = replace(request, held=scope[ACCOUNT])
+        classes, places = Classification(self._server, request), regions.outputs_of(request)
+        response = places.apply(classes.apply(await self._server.infer(request)))
+        request.hold(response.nbytes)  # of the answer's copy
+        answer = infer_answer(response, wanted)
         encoding = encoding_for(headers, answer)
         return await asyncio.to_thread(compress, answer, encoding) if encoding else answer
 

@@ -45,8 +45,7 @@ class Generate(Calls):
         headers = headers_of(scope)
         name, version = model_of(scope)
         self._server.admit(name, version)
-        async with self._bodies.read(scope, headers, receive) as body:
-            found = read_object(body, self._limits)
+        found = read_object(await self._bodies.read(scope, headers, receive), self._limits)
         parameters = dict(read_parameters("the request", found))
         identity = found.get("id", "")
         if not isinstance(identity, str):

@@ -29,7 +29,9 @@ LINK = "opalite.link"
 class Link:
     """The connection of a request, as the application sees it."""
 
-    def __init__(self) -> None:
+    def __init__(self, abort: Callable[[], object]) -> None:
+        """abort: closes the connection at once."""
+        self.abort = abort
         self.lost = False
         self.on_lost: Callable[[], object] | None = None
         self.on_bytes: Callable[[int], object] | None = None
@@ -46,6 +48,11 @@ class Link:
             if self.on_bytes is not None:
                 self.on_bytes(len(came))
         self._place = place
+
+    def wake(self) -> None:
+        """Have a waiting `receive` return before the body's end."""
+        if self.cycle is not None:
+            self.cycle.message_event.set()
 
     def release(self) -> None:
         """Drop the body's memory and the reference cycle."""
@@ -132,7 +139,7 @@ def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
         def on_headers_complete(self) -> None:
             self._stop_waiting()
             self._in_body = True
-            self._link = Link()
+            self._link = Link(self.transport.abort)
             cast(dict[str, Any], self.scope)["extensions"] = {LINK: self._link}
             super().on_headers_complete()
             self._link.cycle = self.cycle

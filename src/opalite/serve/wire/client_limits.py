@@ -21,14 +21,13 @@ class HttpLimits(TensorLimits):
     """Sizes in bytes, times in seconds.
 
     body_bytes: of a request, compressed and decompressed. json_bytes: its JSON part, whose parsing blocks other
-    requests. held_bytes: all bodies in memory. header_bytes: request line and headers. connections: open ones.
+    requests. header_bytes: request line and headers. connections: open ones.
     header_s: from the first byte of a request (or the connection) to the end of its headers. body_s: from there to the
     end of the body. idle_s: between two requests of a connection. response_s: for a client to receive an answer.
     """
 
     body_bytes: int = 128 * _MEBIBYTE
     json_bytes: int = 32 * _MEBIBYTE
-    held_bytes: int = 1024 * _MEBIBYTE
     header_bytes: int = 32 * 1024
     connections: int = 4096
     header_s: float = 10.0
@@ -39,13 +38,16 @@ class HttpLimits(TensorLimits):
 
 @dataclass(frozen=True)
 class GrpcLimits(TensorLimits):
-    """message_bytes: of one request or answer. config_bytes: of a configuration in a load request.
+    """message_bytes: of one request or answer. head_bytes: of an inference request without raw tensors, whose parsing
+        blocks other requests. fields: of a message. config_bytes: of a configuration in a load request.
 
     streams: concurrent calls of one connection. in_flight: concurrent requests of one ModelStreamInfer; the next is
         read when one of them is answered.
     """
 
     message_bytes: int = 128 * _MEBIBYTE
+    head_bytes: int = 32 * _MEBIBYTE
+    fields: int = 8192
     config_bytes: int = _MEBIBYTE
     streams: int = 1024
     in_flight: int = 64

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .memory_budget import Account
 from .serve_errors import Invalid
 
 Array = np.ndarray[Any, Any]
@@ -45,7 +46,7 @@ class InferRequest:
     """An inference request. version: '' for the newest served. outputs: () for all. trace: W3C trace headers.
 
     generation: options of a text (those of Generator.stream, `prompt` included) or of embeddings (`tokens`) in JSON's
-    types, instead of inputs and parameters; None for other requests.
+    types, instead of inputs and parameters; None for other requests. held: counts the memory of copies and answers.
     """
 
     model: str
@@ -56,6 +57,12 @@ class InferRequest:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     trace: Mapping[str, str] = field(default_factory=dict)
     generation: Mapping[str, Any] | None = None
+    held: Account | None = None
+
+    def hold(self, nbytes: int) -> None:
+        """Count memory that this request takes until it has been answered. MemoryFull."""
+        if self.held is not None:
+            self.held.add(nbytes)
 
     @property
     def text_options(self) -> Mapping[str, Any]:
@@ -94,6 +101,11 @@ class InferResponse:
     outputs: tuple[Tensor, ...]
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     logprobs: tuple[Any, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the outputs that are in the answer."""
+        return sum(tensor.array.nbytes for tensor in self.outputs if tensor.place is None)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@
     ├── TooLarge             413 RESOURCE_EXHAUSTED   more bytes or elements than the server accepts
     ├── Unsupported          501 UNIMPLEMENTED        a part of the protocol that this server does not offer
     ├── Busy                 503 UNAVAILABLE          the queue is full
+    │   └── MemoryFull       503 RESOURCE_EXHAUSTED   the memory for requests is taken
     ├── NotReady             503 UNAVAILABLE          the model or the server starts or closes
     ├── TimedOut             504 DEADLINE_EXCEEDED    the request exceeded its time in the queue
     ├── WorkerLost           503 UNAVAILABLE          the process that held the request ended
@@ -88,6 +89,18 @@ class Busy(ServeError):
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class MemoryFull(Busy):
+    """The requests that are being answered take all the memory for requests, or the client's part."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the requests that are being answered take all the memory for requests, or this client's part; try again, "
+            "or start the server with more (--request-memory-mb)"
+        )
 
 
 class NotReady(ServeError):

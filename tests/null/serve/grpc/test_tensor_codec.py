@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opalite.serve.engine.system_shared_memory import SystemSharedMemory
-from opalite.serve.grpc.tensor_codec import parse, read_config, request_of, response_message
+from opalite.serve.grpc.tensor_codec import parse, read_config, read_infer_request, write_infer_response
 from opalite.serve.proto.message_classes import ModelInferRequest
 from opalite.serve.wire.client_limits import GrpcLimits
 from opalite.serve.wire.infer_messages import InferRequest, InferResponse, Tensor
@@ -29,7 +29,7 @@ def message(datatype: str = "FP32", shape: tuple[int, ...] = (2,), raw: bytes | 
 
 
 def read(made: Any, limits: GrpcLimits = LIMITS) -> InferRequest:
-    return request_of(parse(ModelInferRequest, made.SerializeToString()), limits, {}, REGIONS)
+    return read_infer_request(memoryview(made.SerializeToString()), limits, {}, REGIONS)[1]
 
 
 def test_names_parameters_and_outputs_arrive() -> None:
@@ -40,9 +40,8 @@ def test_names_parameters_and_outputs_arrive() -> None:
     made.parameters["yes"].bool_param = True
     made.parameters["text"].string_param = "t"
     made.outputs.add(name="y").parameters["classification"].int64_param = 3
-    request = request_of(
-        parse(ModelInferRequest, made.SerializeToString()), LIMITS, {"traceparent": "00-1-2-01"}, REGIONS
-    )
+    trace = {"traceparent": "00-1-2-01"}
+    _, request = read_infer_request(memoryview(made.SerializeToString()), LIMITS, trace, REGIONS)
     assert (request.model, request.version, request.id, request.priority) == ("m", "3", "7", 2)
     assert request.timeout_s == pytest.approx(0.005)
     assert request.parameters == {"priority": 2, "timeout": 5000, "share": 0.5, "yes": True, "text": "t"}
@@ -129,8 +128,8 @@ def test_a_response_is_written_raw_and_read_by_tritons_client() -> None:
     texts = np.array([[b"a", b"bcd"]], object)
     outputs = (Tensor("y", "FP32", np.arange(6, dtype="f4").reshape(2, 3).T), Tensor("t", "BYTES", texts))
     parameters = {"b": True, "i": -3, "u": 2**63, "d": 0.5, "s": "x"}
-    made = response_message(InferResponse("m", "1", "7", outputs, parameters))
-    theirs = service_pb2.ModelInferResponse.FromString(made.SerializeToString())
+    made = b"".join(write_infer_response(InferResponse("m", "1", "7", outputs, parameters)))
+    theirs = service_pb2.ModelInferResponse.FromString(made)
     result = InferResult(theirs)
     assert result.as_numpy("y").tolist() == [[0, 3], [1, 4], [2, 5]]
     assert result.as_numpy("t").tolist() == texts.tolist()

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from opalite.serve.http.asgi_app import App
-from opalite.serve.http.request_body import BodyReader, DisconnectedError
+from opalite.serve.http.request_body import ACCOUNT, BodyReader, DisconnectedError
 from opalite.serve.wire.client_limits import HttpLimits
-from opalite.serve.wire.serve_errors import Busy
+from opalite.serve.wire.memory_budget import MemoryBudget
+from opalite.serve.wire.serve_errors import MemoryFull
 
 from ....helpers.asgi import Reply, ask, post
 from ....helpers.serving import Double
@@ -81,56 +82,42 @@ def test_a_slow_body_is_given_up() -> None:
     assert (reply.status, "0.05 seconds" in reply.error) == (408, True)
 
 
-def test_all_bodies_together_have_a_limit() -> None:
-    bodies = BodyReader(HttpLimits(held_bytes=100))
+def test_a_body_is_counted_as_it_was_decompressed() -> None:
+    budget = MemoryBudget(10_000)
+    assert len(read(budget, [gzip.compress(b"\0" * 9000)], b"gzip")) == 9000
+    with pytest.raises(MemoryFull, match="--request-memory-mb"):
+        read(budget, [gzip.compress(b"\0" * 20_000)], b"gzip")
+    assert budget.held == 0
 
-    async def receive() -> Any:
-        return {"type": "http.request", "body": b"x" * 60, "more_body": False}
 
-    async def run() -> None:
-        headers = {b"content-length": b"60"}
-        async with bodies.read({}, headers, receive) as body:
-            assert (bytes(body), bodies.held) == (b"x" * 60, 60)
-            with pytest.raises(Busy, match="memory"):
-                async with bodies.read({}, headers, receive):
-                    pass
-            assert bodies.held == 60
-        assert bodies.held == 0
-
-    asyncio.run(run())
+def test_a_body_that_does_not_fit_is_refused_at_once() -> None:
+    budget = MemoryBudget(100)
+    other = budget.account("1.2.3.4")
+    other.add(50)
+    with pytest.raises(MemoryFull):
+        read(budget, [b"x" * 60, b"never read"])
+    assert (budget.held, read(budget, [b"x" * 50]).nbytes) == (50, 50)
 
 
 def test_a_client_that_leaves_frees_what_it_held() -> None:
-    bodies = BodyReader(HttpLimits())
-    messages: list[Any] = [{"type": "http.request", "body": b"x" * 60, "more_body": True}, {"type": "http.disconnect"}]
+    budget = MemoryBudget(100)
+    with pytest.raises(DisconnectedError):
+        read(budget, [b"x" * 60, None])
+    assert budget.held == 0
+
+
+def read(budget: MemoryBudget, pieces: list[bytes | None], encoding: bytes = b"identity") -> memoryview:
+    """pieces: of the body; None where the client leaves."""
 
     async def receive() -> Any:
-        return messages.pop(0)
+        piece = pieces.pop(0)
+        if piece is None:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
 
-    async def run() -> None:
-        with pytest.raises(DisconnectedError):
-            async with bodies.read({}, {b"content-length": b"100"}, receive):
-                pass
-
-    asyncio.run(run())
-    assert bodies.held == 0
-
-
-def test_a_client_has_a_share_of_the_memory() -> None:
-    bodies = BodyReader(HttpLimits(held_bytes=100, body_bytes=40))
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": b"x" * 40, "more_body": False}
-
-    async def run() -> None:
-        headers = {b"content-length": b"40"}
-        first, second = {"client": ("1.2.3.4", 5)}, {"client": ("1.2.3.5", 5)}
-        async with bodies.read(first, headers, receive):
-            with pytest.raises(Busy, match="this client's part"):
-                async with bodies.read(first, headers, receive):
-                    pass
-            async with bodies.read(second, headers, receive):
-                assert bodies.held == 80
-
-    asyncio.run(run())
-    assert (bodies.held, bodies._of_clients) == (0, {})
+    account = budget.account("1.2.3.5")
+    headers = {b"transfer-encoding": b"chunked", b"content-encoding": encoding}
+    try:
+        return asyncio.run(BodyReader(HttpLimits()).read({ACCOUNT: account}, headers, receive))
+    finally:
+        account.close()

@@ -292,10 +292,10 @@ def test_an_offer_of_another_protocol_is_ignored(server: Any, size: int) -> None
 
 def test_bytes_are_held_when_they_have_come() -> None:
     """Sockets that declare bodies and send nothing take no memory from others."""
-    limits = HttpLimits(held_bytes=1 << 20, body_bytes=1 << 20)
+    limits = HttpLimits(body_bytes=1 << 20)
     body = SUM + b" " * 600_000
     whole = request("/v2/models/sums/infer", body)
-    with running(Double(), limits) as connect:
+    with running(Double(memory_bytes=1 << 20), limits) as connect:
         silent = [connect() for _ in range(8)]
         for s in silent:
             s.sendall(whole[: len(whole) - len(body)])

@@ -71,8 +71,7 @@ class OpenAI(Calls):
 
     async def embeddings(self, scope: Scope, receive: Receive) -> Answer:
         headers = headers_of(scope)
-        async with self._bodies.read(scope, headers, receive) as body:
-            asked = read_embedding(read_object(body, self._limits))
+        asked = read_embedding(read_object(await self._bodies.read(scope, headers, receive), self._limits))
         self._admit(asked.model, "embedding", "does not embed texts")
         cancel_when_lost(scope)
         response = await self._server.infer(asked.as_infer_request(trace_of(headers)))
@@ -87,8 +86,7 @@ class OpenAI(Calls):
         form: _Form,
     ) -> None:
         headers = headers_of(scope)
-        async with self._bodies.read(scope, headers, receive) as body:
-            asked = read(read_object(body, self._limits))
+        asked = read(read_object(await self._bodies.read(scope, headers, receive), self._limits))
         self._admit(asked.model, "text", "does not generate text")
         requests = [self._request(asked.model, own, trace_of(headers)) for own in asked.option_sets()]
         head = {"id": form.prefix + secrets.token_hex(12), "created": int(time.time()), "model": asked.model}
