@@ -117,8 +117,7 @@ class ServedVersion:
         loop = asyncio.get_running_loop()
         key = key if request.generation is None else None  # which are options of its own
         ticket = Ticket(request, loop.create_future(), size, key, level, time.monotonic_ns(), nbytes)
-        ticket.started_ns, ticket.on_piece = time.time_ns(), on_piece
-        ticket.timeout_s = timeout_s
+        ticket.started_ns, ticket.on_piece, ticket.timeout_s = time.time_ns(), on_piece, timeout_s
         if ticket.timeout_s:
             ticket.timer = loop.call_later(ticket.timeout_s, self._expire, ticket, policy)
         self._queue.put(ticket)
