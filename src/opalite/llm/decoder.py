@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, OptionError
 from ..run.api.options.session_options import argmax_name
 from .decoder_inputs import BRANCH, DecoderInputs, find_decoder_inputs
+from .embedding import VECTORS, Embedding, open_embedding
 from .logits_head import vocabulary_of
 from .model_folder import ModelFolder
 
@@ -31,6 +33,11 @@ class Decoder:
         self.session: InferenceSession = open_session(folder.decoder)
         config = folder.genai_model.get("decoder", {})
         self.inputs = find_decoder_inputs(self.session.get_inputs(), self.session.get_outputs(), config)
+        self.embedding: Embedding | None = None
+        if "tokens" not in self.inputs.roles:
+            self.embedding = open_embedding(folder, open_session, self.inputs.sequence)
+            self.inputs = replace(self.inputs, embed=self.embedding.rows)
+        self._vectors: Any = None  # of the positions of the prompt that are given
         self._cache, self._head_size = cache, config.get("head_size")
         self._state: State | None = self.new_state() if self.inputs.caches else None
         self._prefill_session: InferenceSession | None = None
@@ -42,8 +49,8 @@ class Decoder:
             )
         self._encoded: dict[str, Any] = {}
         self._tokens: list[int] = []
-        steps = self.inputs.roles["tokens"].shape
-        self._fixed = steps[-1] if steps and isinstance(steps[-1], int) else None  # tokens per run
+        steps = self.inputs.sequence.shape[1 if self.embedding is not None else -1 :][:1]
+        self._fixed = steps[0] if steps and isinstance(steps[0], int) else None  # tokens per run
         self._chunk = self._fixed or _MOST_CHUNK
         logits = next(a for a in self.session.get_outputs() if a.name == self.inputs.logits)
         self._returns_last = tuple(logits.shape[1:2]) == (1,)  # else logits of all positions
@@ -65,7 +72,8 @@ class Decoder:
     @property
     def reads_alone(self) -> bool:
         """Whether a second model reads prompts, or an encoder's outputs belong to the sequence."""
-        return self._prefill_session is not None or "encoded" in self.inputs.roles or bool(self._encoded)
+        held = bool(self._encoded) or self._vectors is not None
+        return self._prefill_session is not None or "encoded" in self.inputs.roles or held
 
     def take_sequence(self, state: State, slot: int, first: int, tokens: Sequence[int]) -> None:
         """Continue the sequence `tokens`, in whose `slot` of `state` the positions begin at `first`."""
@@ -78,7 +86,7 @@ class Decoder:
         """Return a decoder on the same sessions that has read nothing."""
         other = copy(self)
         other._state = self.new_state() if self.inputs.caches else None
-        other._tokens, other._encoded = [], {}
+        other._tokens, other._encoded, other._vectors = [], {}, None
         return other
 
     @property
@@ -99,7 +107,8 @@ class Decoder:
 
     @property
     def sessions(self) -> list[InferenceSession]:
-        return [s for s in (self.session, self._prefill_session) if s is not None]
+        found = [s for s in (self.session, self._prefill_session) if s is not None]
+        return found + (self.embedding.sessions if self.embedding is not None else [])
 
     def rewind(self, tokens: Sequence[int], encoded: Mapping[str, Any] | None = None) -> list[int]:
         """Truncate to the common prefix of `tokens` and the tokens read so far; return the tokens still to read (>= 1).
@@ -107,12 +116,13 @@ class Decoder:
         encoded: outputs of an encoder by name; they discard all tokens read.
         """
         common = 0
-        if encoded is None and not self._encoded:
+        if encoded is None and not self._encoded and self._vectors is None:
             limit = min(len(tokens) - 1, len(self._tokens))
             common = next((i for i in range(limit) if tokens[i] != self._tokens[i]), limit)
         if not self._truncate(common):
             common = 0
-        if encoded is not None:
+        self._vectors = None if encoded is None else encoded.get(VECTORS)
+        if encoded is not None and self._vectors is None:
             self._set_encoded(encoded)
         return list(tokens[common:])
 
@@ -166,6 +176,9 @@ class Decoder:
         while rest:
             piece, rest = self.split(rest)
             feeds = {**self.inputs.feeds(piece, len(self._tokens)), **self._encoded_feeds(self.session)}
+            if self._vectors is not None and self.embedding is not None:
+                name = self.inputs.sequence.name
+                feeds[name] = self.embedding.fill(feeds[name], piece, self._tokens, self._vectors)
             # On a device in host memory, leaving logits on the device saves nothing.
             stay = not self.session.device.on_host
             logits = self._state.run(feeds, [self.inputs.logits], on_device=stay)[0]
@@ -182,7 +195,7 @@ class Decoder:
 
     @property
     def can_generate_greedy(self) -> bool:
-        names, tokens = (a.name for a in self.session.get_outputs()), self.inputs.roles["tokens"]
+        names, tokens = (a.name for a in self.session.get_outputs()), self.inputs.sequence
         return self._state is not None and argmax_name(self.inputs.logits) in names and tokens.type == "tensor(int64)"
 
     def generate_greedy(self, token: int, count: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ Array = np.ndarray[Any, Any]
 
 _ROLES = {
     "tokens": ("input_ids", "decoder_input_ids", "tokens"),
+    "embeds": ("inputs_embeds", "decoder_inputs_embeds"),
     "mask": ("attention_mask", "decoder_attention_mask"),
     "positions": ("position_ids", "positions", "cache_position"),
     "types": ("token_type_ids",),
@@ -37,13 +38,26 @@ _LOGITS = ("logits", "lm_logits")
 class DecoderInputs:
     """Inputs of a decoder by role, its logits output, and its cache inputs.
 
-    pairs: {past: present} of the caches as declared by a configuration; None: the session matches them by name.
+    pairs: {past: present} of the caches as declared by a configuration; None: the session matches them by name. embed:
+    gives the vectors of tokens [B,S], for a decoder that reads these.
     """
 
     roles: Mapping[str, NodeArg]
     logits: str
     pairs: Mapping[str, str] | None = None
     caches: Sequence[str] = field(default_factory=tuple)
+    embed: Callable[[Array], Array] | None = None
+
+    @property
+    def sequence(self) -> NodeArg:
+        """The input that takes tokens, or their vectors."""
+        return self.roles["tokens"] if "tokens" in self.roles else self.roles["embeds"]
+
+    def _embedded(self, tokens: Any) -> dict[str, Array]:
+        if "embeds" not in self.roles or self.embed is None:
+            return {}
+        arg = self.roles["embeds"]
+        return {arg.name: _as(arg, self.embed(np.asarray(tokens)))}
 
     def feeds(self, tokens: Sequence[int], past: int) -> dict[str, Array]:
         """Return the inputs of a run on `tokens` after `past` others."""
@@ -57,7 +71,8 @@ class DecoderInputs:
             "past_length": past,
             "total_length": past + count,
         }
-        return {arg.name: _as(arg, values[role]) for role, arg in self.roles.items() if role in values}
+        found = {arg.name: _as(arg, values[role]) for role, arg in self.roles.items() if role in values}
+        return found | self._embedded([tokens])
 
     def batch_feeds(
         self, tokens: Sequence[int], lengths: Sequence[int], end: int, *, ends_together: bool
@@ -86,7 +101,7 @@ class DecoderInputs:
                 found[arg.name] = _as(arg, np.asarray(lengths))
             elif role in values:
                 found[arg.name] = _as(arg, values[role])
-        return found
+        return found | self._embedded(values["tokens"])
 
 
 def find_decoder_inputs(
@@ -108,7 +123,7 @@ def find_decoder_inputs(
             caches.append(arg.name)
         elif not arg.is_optional:
             unknown.append(arg.name)
-    if unknown or "tokens" not in roles:
+    if unknown or not {"tokens", "embeds"} & roles.keys():
         what = f"does not know the input '{unknown[0]}'" if unknown else "finds no input that takes tokens"
         raise InputError(
             f"generation {what}: the decoder's inputs are {', '.join(a.name for a in inputs)}; it knows "
@@ -160,4 +175,6 @@ def _as(arg: NodeArg, value: Any) -> Array:
     array = np.asarray(value, arg.dtype.np)
     if arg.any_rank:
         return array
+    if len(arg.shape) == 3 and array.ndim == 2:  # positions of several kinds (time, height, width), equal for text
+        return np.broadcast_to(array, (arg.shape[0] if isinstance(arg.shape[0], int) else 3, *array.shape)).copy()
     return array.reshape((1,) * (len(arg.shape) - array.ndim) + array.shape[max(0, array.ndim - len(arg.shape)) :])

@@ -68,9 +68,9 @@ class GenerationMetrics:
 class GeneratedText:
     """A text that TextBatch generates.
 
-    prompt: tokens. encoded: outputs of an encoder by name. tokens: ids so far, including an end token. logprobs: of
-    each of them, if Sampling asks for them. reason: '' while running, then 'end' (end token), 'stop' (stop string),
-    'length', 'closed' or 'failed'. failure: the error of a text that failed.
+    prompt: tokens. encoded: outputs of an encoder by name, or the vectors of a part of the prompt. tokens: ids so far,
+    including an end token. logprobs: of each of them, if Sampling asks for them. reason: '' while running, then 'end'
+    (end token), 'stop' (stop string), 'length', 'closed' or 'failed'. failure: the error of a text that failed.
     """
 
     def __init__(
@@ -90,7 +90,8 @@ class GeneratedText:
         self.reason = ""
         self.failure: Exception | None = None
         self.metrics = GenerationMetrics(len(prompt))
-        self._pieces, self._stops = Detokenizer(tokenizer, prompt), StopStrings(limits.stops)
+        known = [t for t in prompt if t >= 0]  # others are vectors without a token
+        self._pieces, self._stops = Detokenizer(tokenizer, known), StopStrings(limits.stops)
         self._random = np.random.default_rng(sampling.seed)
 
     @property
@@ -112,7 +113,9 @@ class GeneratedText:
     @property
     def seen(self) -> set[int]:
         """Tokens that the repetition penalty counts."""
-        return {*self.prompt, *self.tokens} if self.sampling.repetition_penalty != 1 else set()
+        if self.sampling.repetition_penalty == 1:
+            return set()
+        return {t for t in (*self.prompt, *self.tokens) if t >= 0}
 
     def draw(self) -> float:
         """Return the random number for the next token."""

@@ -15,6 +15,7 @@ from ..run.api.session.inference_session import InferenceSession
 from ..run.report.measure_peaks import measure_bandwidth
 from .decoder import Decoder
 from .decoder_inputs import logits_names
+from .embedding import GIVEN, VECTORS, check_vectors
 from .encoder import Encoder
 from .generated_text import GeneratedText, GenerationMetrics, Limits
 from .logits_head import LogitsHead, last_row
@@ -188,6 +189,7 @@ class Generator:
         ignore_end: bool = False,
         audio: Any = None,
         encoder_inputs: Mapping[str, Any] | None = None,
+        inputs_embeds: Any = None,
     ) -> GeneratedText:
         """Return the text that `texts` generates once it is added there. Arguments as in `stream`."""
         started = time.perf_counter()
@@ -199,10 +201,11 @@ class Generator:
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         text = self._prompts.read(prompt, chat, system, {"tools": tools, **(template_options or {})})
         given = dict(encoder_inputs or {})
-        if self._encoder is None:
-            if given or audio is not None:
-                raise InputError(f"{self.folder.path} has no encoder that could read {', '.join(given) or 'sound'}")
-            tokens, encoded = self._prompts.tokens(text), None
+        encoded: Mapping[str, Any] | None
+        if inputs_embeds is not None:
+            tokens, encoded = self._given_vectors(text, inputs_embeds)
+        elif self._encoder is None:
+            tokens, encoded = self._with_pictures(self._prompts.tokens(text), given, audio)
         else:
             if audio is not None:
                 given |= self._encoder.features(audio)
@@ -249,6 +252,33 @@ class Generator:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def _given_vectors(self, text: str | list[int], vectors: Any) -> tuple[list[int], dict[str, Any]]:
+        """Return positions for `vectors` in place of a prompt, and the vectors by name."""
+        if self._decoder.embedding is None:
+            raise InputError(f"the decoder of {self.folder.path} reads tokens, no inputs_embeds")
+        if text:
+            raise InputError("inputs_embeds are in place of the prompt: give '' as the prompt")
+        held = check_vectors(vectors, self._decoder.inputs.sequence.shape[-1])
+        return [GIVEN] * len(held), {VECTORS: held}
+
+    def _with_pictures(
+        self, tokens: list[int], given: Mapping[str, Any], audio: Any
+    ) -> tuple[list[int], dict[str, Any] | None]:
+        """Return the prompt with places for the vectors of pictures, and these by name, None without pictures."""
+        embedding = self._decoder.embedding
+        if audio is not None or (given and embedding is None):
+            raise InputError(f"{self.folder.path} has no encoder that could read {', '.join(given) or 'sound'}")
+        if not given or embedding is None:
+            return tokens, None
+        positions = self._decoder.inputs.roles.get("positions")
+        if positions is not None and len(positions.shape) == 3:
+            raise InputError(
+                f"the decoder counts positions by time, height and width ('{positions.name}' {positions.shape}), which "
+                "is supported for text alone: leave the pictures out"
+            )
+        wide, vectors = embedding.see(given, tokens)
+        return wide, {VECTORS: vectors}
 
     def _encode(
         self, encoder: Encoder, text: str | list[int], given: Mapping[str, Any]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,13 @@ _DECODERS = ("decoder_model_merged.onnx", "model.onnx", "decoder_with_past_model
 _FIRST = "decoder_model.onnx"
 _WITH_PAST = "decoder_with_past_model.onnx"
 _ENCODERS = ("encoder_model.onnx", "encoder.onnx")
+_EMBEDDINGS = ("embed_tokens", "embedding")
+_VISION = ("vision_encoder", "vision")
 _SUBFOLDERS = ("", "onnx")
 """Subfolders of the model's folder with .onnx files."""
 _HUB = "hf:"
 _HUB_CONFIGS = ["*.json", "*.jinja"]
-_HUB_ENCODERS = ["*encoder_model.onnx*", "*encoder.onnx*"]
+_HUB_ENCODERS = ["*encoder_model.onnx*", "*encoder.onnx*", "*embed_tokens.onnx*"]
 _HUB_MODELS = ["*.onnx", "*.onnx_data*", "*.onnx.data*"]
 
 
@@ -35,7 +37,8 @@ class ModelFolder:
     """Folder of a language model.
 
     decoder: file run for each token. prompt_decoder: file without caches that reads the prompt if the decoder needs
-    caches. encoder: file of an encoder-decoder model. config, generation, genai, tokenizer, preprocessor: contents of
+    caches. encoder: file of an encoder-decoder model. embedding, vision: files that turn tokens and pictures into
+    vectors, for decoders that read these. config, generation, genai, tokenizer, preprocessor: contents of
     config.json, generation_config.json, genai_config.json, tokenizer_config.json and preprocessor_config.json; empty if
     the file is missing.
     """
@@ -44,6 +47,8 @@ class ModelFolder:
     decoder: Path
     prompt_decoder: Path | None = None
     encoder: Path | None = None
+    embedding: Path | None = None
+    vision: Path | None = None
     config: Json = field(default_factory=dict)
     generation: Json = field(default_factory=dict)
     genai: Json = field(default_factory=dict)
@@ -75,6 +80,18 @@ class ModelFolder:
         """Number of tokens, if declared."""
         text = self.config.get("text_config", {})
         found = (c.get("vocab_size") for c in (self.genai_model, self.config, text))
+        return next((n for n in found if isinstance(n, int) and n > 0), None)
+
+    @property
+    def image_token(self) -> int | None:
+        """Token in whose place a picture is."""
+        return self._first("image_token_id", "image_token_index")
+
+    @property
+    def width(self) -> int | None:
+        """Size of a token's vector, if declared."""
+        text = self.config.get("text_config", {})
+        found = (c.get("hidden_size") for c in (self.genai_model.get("decoder", {}), self.config, text))
         return next((n for n in found if isinstance(n, int) and n > 0), None)
 
     def _first(self, *names: str) -> int | None:
@@ -124,6 +141,8 @@ def open_folder(path: str | os.PathLike[str], file: str | None = None) -> ModelF
         decoder,
         prompt_decoder if with_past and prompt_decoder.exists() else None,
         _encoder(decoder, genai.get("model", {}).get("encoder", {}).get("filename")),
+        _beside(decoder, _EMBEDDINGS, genai.get("model", {}).get("embedding", {}).get("filename")),
+        _beside(decoder, _VISION, genai.get("model", {}).get("vision", {}).get("filename")),
         read_config(given / "config.json"),
         read_config(given / "generation_config.json"),
         genai,
@@ -167,6 +186,13 @@ def _decoder(folder: Path, file: str | None) -> Path:
 def _encoder(decoder: Path, file: str | None) -> Path | None:
     names = _ENCODERS if file is None else (file,)
     return next((p for name in names if (p := decoder.with_name(name)).exists() and p != decoder), None)
+
+
+def _beside(decoder: Path, stems: Sequence[str], file: str | None) -> Path | None:
+    """Find the file that belongs to a decoder: of the same kind (embed_tokens_q4.onnx), else the plain one."""
+    kind = decoder.stem.removeprefix("decoder").removeprefix("_model").removeprefix("_merged").removeprefix("model")
+    names = [f"{stem}{k}.onnx" for stem in stems for k in dict.fromkeys((kind, ""))] if file is None else [file]
+    return next((p for name in names if (p := decoder.with_name(name)).exists()), None)
 
 
 def _models(folder: Path) -> Iterator[Path]:

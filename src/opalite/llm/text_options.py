@@ -25,7 +25,9 @@ class TextOptions(TypedDict, total=False):
     audio: sound for an encoder of spectrograms such as Whisper's: a wav file's path, samples from -1 to 1 at the
     encoder's rate (16 kHz), or (samples, rate); at most one window (30 s). Without a prompt, the decoder detects the
     language.
-    encoder_inputs: arrays by name for an encoder that reads no text, such as input_features.
+    encoder_inputs: arrays by name for an encoder that reads no text, such as input_features, or pixel_values of
+    pictures, in whose places the prompt has the model's image token.
+    inputs_embeds: vectors [positions, width] in place of the prompt, for a decoder that reads vectors.
     """
 
     chat: bool
@@ -47,3 +49,4 @@ class TextOptions(TypedDict, total=False):
     ignore_end: bool
     audio: Any
     encoder_inputs: Mapping[str, Any] | None
+    inputs_embeds: Any
