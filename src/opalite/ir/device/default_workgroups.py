@@ -33,7 +33,7 @@ def size_grid(grid: Grid, group: Grid | None, device: DeviceInfo) -> tuple[Grid,
 def _gpu_group(grid: Grid, device: DeviceInfo) -> Grid:
     """A work-group of at most GPU_ITEMS work-items: small groups spread over all compute units.
 
-    Divisors of the axes are preferred, innermost first, if they give a wave or the whole grid. Otherwise, as for prime
+    Divisors of the axes are preferred, innermost first, if they fill waves or are the whole grid. Otherwise, as for prime
     axes, the grid is rounded up; kernels return beyond its end.
     """
     limit, group = min(GPU_ITEMS, device.max_work_group_size), []
@@ -43,7 +43,8 @@ def _gpu_group(grid: Grid, device: DeviceInfo) -> Grid:
         group.append(size)
         left //= size
     wave = min(max(device.wave_size, device.full_wave, WAVE), limit)
-    if math.prod(group) >= min(wave, math.prod(grid)):
+    items = math.prod(group)
+    if items == math.prod(grid) or (items >= wave and items >= NEARLY * -(-items // wave) * wave):
         return tuple(group)
     return _rounded_group(grid, device, limit, wave)
 

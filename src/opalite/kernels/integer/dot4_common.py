@@ -51,7 +51,8 @@ def tile_cycles(
     resident = max(1, min(_RESIDENT, 40_000 // (8 + 6 * tile["rows"] * tile["columns"])) // items)
     steps = ceil_div(turns, tile["split"])
     each = max(tile["rows"] * tile["columns"] * WORD * 32 / c.instructions, loads / c.waves)
-    busy = steps * each * items / 32 * waves
+    wave = max(device.wave_size, device.full_wave, 32)
+    busy = steps * each * ceil_div(items, wave) * wave / 32 * waves
     waiting = ceil_div(steps, 4) * c.latency * 4 * ceil_div(waves, resident)
     return c.begin_and_end + max(busy, waiting) + c.mixed * (busy + waiting) + c.reduce * (tile["split"] > 1)
 
