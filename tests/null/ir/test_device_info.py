@@ -145,4 +145,4 @@ def test_groups_fill_the_wide_waves_of_an_adreno() -> None:
     device = load("adreno_640")
     assert (device.wave_size, device.full_wave) == (64, 128)
     assert default_group((1344,), device) == (128,)
-    assert default_group((1344,), dataclasses.replace(device, full_wave=0)) == (112,)
+    assert default_group((1344,), dataclasses.replace(device, full_wave=0)) == (128,)

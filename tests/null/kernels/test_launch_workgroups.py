@@ -153,8 +153,9 @@ def test_a_gpus_groups_are_waves_whatever_the_grid(device: DeviceInfo) -> None:
 @pytest.mark.parametrize(
     ("grid", "want"),
     [
-        ((112, 112, 8), (112, 1, 1)),  # divisors that make a wave stay, as nothing is rounded then
-        ((7, 7, 160), (7, 7, 2)),
+        ((96, 112, 8), (96, 1, 1)),  # divisors that fill waves stay, as nothing is rounded then
+        ((112, 112, 8), (16, 8, 1)),  # 112 would leave an eighth of the lanes idle
+        ((7, 7, 160), (7, 1, 16)),  # whole rows, whose elements are neighbours
         ((1009,), (128,)),
         ((2, 1009), (2, 64)),
         ((1009, 2), (128, 1)),

@@ -13,6 +13,7 @@ CPU_GROUPS = 32  # enough work-groups to balance a few cores; each costs well un
 CPU_ITEMS = 256
 GPU_ITEMS = 128  # any compute unit holds several such groups, and small grids reach every unit
 WAVE = 32  # wave size of a GPU that reports none, or that combines narrow waves
+NEIGHBOURS = 16  # work-items along the first axis, whose accesses to neighbouring elements are served together
 NEARLY = 0.9  # least share of the best lane occupancy: fewer group starts of a larger group outweigh the rest
 
 
@@ -55,7 +56,8 @@ def _rounded_group(grid: Grid, device: DeviceInfo, limit: int, wave: int) -> Gri
         sorted({min(1 << i, most, extent) for i in range(limit.bit_length())})
         for extent, most in zip(grid, device.max_work_item_sizes, strict=False)
     ]
-    groups = [g for g in itertools.product(*sizes) if math.prod(g) <= limit]
+    near = 1 if device.prefers_images else min(grid[0], NEIGHBOURS)  # texture caches hold blocks of two axes
+    groups = [g for g in itertools.product(*sizes) if math.prod(g) <= limit and g[0] >= near]
 
     def busy(group: Grid) -> float:
         """Share of the lanes that have a work-item of the grid."""
