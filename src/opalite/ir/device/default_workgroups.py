@@ -34,8 +34,8 @@ def size_grid(grid: Grid, group: Grid | None, device: DeviceInfo) -> tuple[Grid,
 def _gpu_group(grid: Grid, device: DeviceInfo) -> Grid:
     """A work-group of at most GPU_ITEMS work-items: small groups spread over all compute units.
 
-    Divisors of the axes are preferred, innermost first, if they fill waves or are the whole grid. Otherwise, as for prime
-    axes, the grid is rounded up; kernels return beyond its end.
+    Divisors of the axes are preferred, innermost first, if they fill waves or are the whole grid. Otherwise, as for
+    prime axes, the grid is rounded up; kernels return beyond its end.
     """
     limit, group = min(GPU_ITEMS, device.max_work_group_size), []
     left = limit
