@@ -35,6 +35,7 @@ from .fusion.fold_into_conv import fold_affine, fold_pad
 from .fusion.fuse_elementwise import fuse_elementwise, fuse_elementwise_within, inline_scalars
 from .fusion.fuse_epilogue import fuse_epilogues
 from .fusion.fuse_norm_matmul import fuse_norm_matmul, fuse_norm_skinny_matmul
+from .fusion.gathered_experts import multiply_picked_matrices
 from .fusion.group_norm import recognize_group_norm
 from .fusion.lift_scalars import lift_scalars
 from .quantization.fuse_requantize import fuse_requantize
@@ -47,7 +48,7 @@ _TIDY = (merge_movements, remove_noop)
 PORTABLE: tuple[tuple[str, Rule], ...] = tuple(
     (rule.__name__, rule)
     for rule in (
-        *(fold_constants, inline_scalars, remove_noop, drop_empty_inputs, *_TIDY),
+        *(fold_constants, inline_scalars, remove_noop, drop_empty_inputs, *_TIDY, multiply_picked_matrices),
         *(recognize_layer_norm, recognize_rms_norm, recognize_group_norm, recognize_rotary, recognize_attention),
         *(split_batch_heads, *_TIDY),
         *(hoist_slice, share_kv_heads, view_attention_inputs, order_attention_output, *_TIDY),
