@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from opalite.serve.engine.helper_process import HelperProcess
 from opalite.serve.engine.inference_server import Server
 from opalite.serve.engine.system_shared_memory import SystemSharedMemory
 from opalite.serve.engine.telemetry_settings import TelemetrySettings
@@ -66,7 +67,7 @@ class Double(Server):
     def __init__(self, slow_s: float = 0.0, memory_bytes: int = 1 << 30) -> None:
         self.slow_s = slow_s
         self.telemetry, self.shared_memory = TelemetrySettings(can_trace=True), SystemSharedMemory()
-        self.memory = MemoryBudget(memory_bytes)
+        self.memory, self.helper = MemoryBudget(memory_bytes), HelperProcess()
         self.running = False
         self.unloaded: set[str] = set()
         self.refusing: set[str] = set()
@@ -80,6 +81,7 @@ class Double(Server):
 
     async def close(self, grace_s: float) -> None:
         self.running = False
+        self.helper.close()
 
     @property
     def live(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from ..wire.infer_messages import IndexEntry, InferRequest, InferResponse, ModelMetadata, Statistics
 from ..wire.memory_budget import MemoryBudget, default_limit
 from ..wire.serve_errors import NotFound, NotReady, ServeError, Unsupported
+from .helper_process import HelperProcess
 from .model_config import ServerSettings
 from .model_repository import Repository
 from .model_versions import Model
@@ -45,7 +46,7 @@ _log = logging.getLogger("opalite.serve")
 class Server:
     """Serves the models of a repository. All calls are made on one event loop.
 
-    memory: of requests, which the fronts count.
+    memory: of requests, which the fronts count. helper: for functions that would stop the event loop.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Server:
         self.settings = settings
         self.telemetry = telemetry or TelemetrySettings()
         self.shared_memory = SystemSharedMemory(settings.shared_memory)
+        self.helper = HelperProcess()
         self.memory = MemoryBudget(settings.request_memory_bytes or default_limit())
         self.observers = ServerObservers([] if observer is None else [observer])
         self._repository = Repository(settings)
@@ -95,6 +97,7 @@ class Server:
         if self._poller is not None:
             self._poller.cancel()
         await asyncio.gather(*(m.close(end) for m in self._models.values()), return_exceptions=True)
+        self.helper.close()
 
     @property
     def ready(self) -> bool:

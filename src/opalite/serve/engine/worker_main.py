@@ -19,12 +19,12 @@ import time
 from functools import partial
 from typing import Any
 
-from ...errors import InputError, ShapeError
 from ...run.api.process.shared_memory import Block, align
 from ..wire.datatypes import array_from_raw, as_text, dtype_of, raw_from_array
 from ..wire.infer_messages import Array
-from ..wire.serve_errors import Internal, Invalid, ServeError, TooLarge
+from ..wire.serve_errors import TooLarge
 from .active_run import ActiveRun, Cancelled
+from .failure_messages import failure_message
 from .shared_memory_batches import KEPT_BYTES
 from .worker_channel import Message, WorkerChannel
 from .worker_models import Served, open_served
@@ -181,19 +181,6 @@ class Worker:
 
     def _send_piece(self, number: int, text: str, logprobs: list[Any]) -> None:
         self._channel.send({"op": "piece", "id": number, "text": text, "logprobs": logprobs})
-
-
-def failure_message(e: Exception) -> Message:
-    """The fields of a message about an exception."""
-    if isinstance(e, ServeError):
-        kind = type(e)
-    elif isinstance(e, InputError | ShapeError):
-        kind = Invalid
-    elif isinstance(e, UnicodeError):
-        return {"kind": Invalid.__name__, "message": f"an operator of the model needs texts in UTF-8: {e}"}
-    else:
-        kind = Internal
-    return {"kind": kind.__name__, "message": str(e) or type(e).__name__}
 
 
 def main(arguments: list[str]) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 
 from ... import knobs
 from ...run.api.process.shared_memory import Block
-from ..wire import serve_errors
 from ..wire.infer_messages import InferResponse
-from ..wire.serve_errors import Internal, NotReady, ServeError, WorkerLost
+from ..wire.serve_errors import NotReady, ServeError, WorkerLost
+from .failure_messages import error_from
 from .request_queue import Ticket
 from .shared_memory_batches import KEPT_BYTES, BatchLayout, unpack
 from .worker_channel import Message, ServerChannel
@@ -139,7 +139,7 @@ class WorkerProcess:
             self.kill()
             raise NotReady(f"the worker was not ready within {timeout_s:.0f} s") from None
         if message["op"] == "failed":
-            raise _error_from(message)
+            raise error_from(message)
         self._slots = [_Slot(n) for n in range(message["max_batches"])]
         self._concurrency = message["concurrency"]
         return message
@@ -294,7 +294,7 @@ class WorkerProcess:
             job.slot.outputs = Block.open(fds[0], message["block"])
         failure: ServeError | None = None
         if op == "error":
-            failure = _error_from(message)
+            failure = error_from(message)
             job.times.started = message["started"]
         else:
             job.times.started, job.times.input, job.times.infer, job.times.output = message["ns"]
@@ -323,8 +323,3 @@ def _is_stopped(pid: int) -> bool:
     except (OSError, IndexError):
         return False
     return state in (b"T", b"t")
-
-
-def _error_from(message: Message) -> ServeError:
-    kind = getattr(serve_errors, message["kind"], Internal)
-    return (kind if issubclass(kind, ServeError) else Internal)(message["message"])

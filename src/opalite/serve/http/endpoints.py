@@ -14,7 +14,8 @@ from ..wire.classification import Classification
 from ..wire.client_limits import HttpLimits
 from ..wire.infer_messages import TRACE_HEADERS
 from ..wire.serve_errors import Invalid, NotFound, Unsupported
-from .parse_infer_request import read_object, read_parameters, read_request
+from .json_beside_loop import read_infer_object, write_outputs
+from .parse_infer_request import read_object, read_parameters, read_request, split_body
 from .request_body import ACCOUNT, BodyReader, Headers
 from .responses import Answer, compress, empty_answer, encoding_for, infer_answer, object_answer
 from .uvicorn_connection import LINK, Link
@@ -44,6 +45,10 @@ class Calls:
         if b"content-length" not in headers and b"transfer-encoding" not in headers:
             return {}
         return read_object(await self._bodies.read(scope, headers, receive, _SMALL), self._limits)
+
+    async def read_text(self, scope: Scope, headers: Headers, receive: Receive) -> dict[str, Any]:
+        """The JSON object of a call for a text or embedding."""
+        return read_object(await self._bodies.read(scope, headers, receive, self._limits.text_bytes), self._limits)
 
 
 class Endpoints(Calls):
@@ -108,14 +113,17 @@ class Endpoints(Calls):
         cancel_when_lost(scope)
         self._server.admit(name, version)
         body = await self._bodies.read(scope, headers, receive)
-        request, wanted = read_request(
-            name, version, _header_length(headers), body, self._limits, trace_of(headers), regions
-        )
+        head, rest = split_body(body, _header_length(headers))
+        found = await read_infer_object(self._server.helper, head, self._limits)
+        request, wanted = read_request(name, version, found, rest, self._limits, trace_of(headers), regions)
         request = replace(request, held=scope[ACCOUNT])
+        if not rest:
+            request.hold(sum(tensor.array.nbytes for tensor in request.inputs))
         classes, places = Classification(self._server, request), regions.outputs_of(request)
         response = places.apply(classes.apply(await self._server.infer(request)))
         request.hold(response.nbytes)  # of the answer's copy
-        answer = infer_answer(response, wanted)
+        texts = await write_outputs(self._server.helper, request, response, wanted, self._limits)
+        answer = infer_answer(response, wanted, texts)
         encoding = encoding_for(headers, answer)
         return await asyncio.to_thread(compress, answer, encoding) if encoding else answer
 

@@ -16,7 +16,7 @@ from ..wire.infer_messages import InferRequest, InferResponse, Tensor, TensorMet
 from ..wire.serve_errors import Invalid, as_serve_error
 from .endpoints import Calls, cancel_when_lost, headers_of, model_of, trace_of
 from .json_tensors import read_json, write_json
-from .parse_infer_request import read_object, read_parameters
+from .parse_infer_request import read_parameters
 from .responses import Answer, dump, object_answer
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Generate(Calls):
         headers = headers_of(scope)
         name, version = model_of(scope)
         self._server.admit(name, version)
-        found = read_object(await self._bodies.read(scope, headers, receive), self._limits)
+        found = await self.read_text(scope, headers, receive)
         parameters = dict(read_parameters("the request", found))
         identity = found.get("id", "")
         if not isinstance(identity, str):

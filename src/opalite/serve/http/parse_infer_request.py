@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..wire.client_limits import HttpLimits
 from ..wire.datatypes import array_from_raw, dtype_of
 from ..wire.infer_messages import InferRequest, Parameter, RequestedOutput, Tensor
@@ -53,27 +55,31 @@ def read_object(data: bytes | memoryview, limits: HttpLimits) -> dict[str, Any]:
     return found
 
 
+def split_body(body: memoryview, header_length: int | None) -> tuple[memoryview, memoryview]:
+    """The JSON of a body, and its binary data. header_length: bytes of the JSON, None for the whole body. Invalid."""
+    if header_length is not None and header_length > len(body):
+        raise Invalid(f"Inference-Header-Content-Length says {header_length} bytes, and the body has {len(body)}")
+    end = len(body) if header_length is None else header_length
+    return body[:end], body[end:]
+
+
 def read_request(
     model: str,
     version: str,
-    header_length: int | None,
-    body: memoryview,
+    found: Mapping[str, Any],
+    rest: memoryview,
     limits: HttpLimits,
     trace: Mapping[str, str],
     regions: ClientRegions,
 ) -> tuple[InferRequest, OutputEncoding]:
-    """Parse `body`; binary tensors are views of it. header_length: bytes of the JSON, None for the whole body.
+    """Read the object of a request, whose `data` are lists or arrays; binary tensors are views of `rest`.
 
     regions: may hold inputs. Invalid for contradictions, TooLarge for too many tensors or elements, Unsupported for
     datatypes without a JSON form.
     """
-    if header_length is not None and header_length > len(body):
-        raise Invalid(f"Inference-Header-Content-Length says {header_length} bytes, and the body has {len(body)}")
-    end = len(body) if header_length is None else header_length
-    found = read_object(body[:end], limits)
     parameters = read_parameters("the request", found)
     wanted = OutputEncoding(_flag("the request", parameters, "binary_data_output"), _outputs(found, limits))
-    inputs, rest = [], body[end:]
+    inputs = []
     for number, item in enumerate(_list(found, "inputs", limits)):
         tensor, used = _input(number, item, rest, limits, regions)
         inputs.append(tensor)
@@ -117,13 +123,8 @@ def _outputs(found: Mapping[str, Any], limits: HttpLimits) -> dict[str, Mapping[
 
 def _input(number: int, item: Any, rest: memoryview, limits: HttpLimits, regions: ClientRegions) -> tuple[Tensor, int]:
     """The tensor described by `item`, and its number of bytes at the start of `rest`."""
-    name = _name(f"input {number}", item)
+    name, datatype, shape = _description(number, item, limits)
     where = f"input '{name}'"
-    datatype = item.get("datatype")
-    if not isinstance(datatype, str):
-        raise Invalid(f"{where}: 'datatype' is {_short(datatype)}, and a name such as FP32 is expected")
-    dtype_of(datatype)
-    shape = read_shape(where, item.get("shape"), limits)
     parameters = read_parameters(where, item)
     size = parameters.get("binary_data_size")
     shared = regions.read(where, parameters)
@@ -134,7 +135,9 @@ def _input(number: int, item: Any, rest: memoryview, limits: HttpLimits, regions
     if size is None:
         if "data" not in item:
             raise Invalid(f"{where} has neither 'data' nor the parameter 'binary_data_size'")
-        return Tensor(name, datatype, read_json(where, datatype, shape, item["data"])), 0
+        data = item["data"]
+        is_read = isinstance(data, np.ndarray)
+        return Tensor(name, datatype, data if is_read else read_json(where, datatype, shape, data)), 0
     if "data" in item:
         raise Invalid(f"{where} has both 'data' and the parameter 'binary_data_size'")
     if not _is_count(size):
@@ -143,6 +146,23 @@ def _input(number: int, item: Any, rest: memoryview, limits: HttpLimits, regions
     if used > len(rest):
         raise Invalid(f"{where}: 'binary_data_size' is {used}, and {len(rest)} bytes of the body are left")
     return Tensor(name, datatype, array_from_raw(datatype, shape, rest[:used], where)), used
+
+
+def read_json_input(number: int, item: Any, limits: HttpLimits) -> Tensor:
+    """The tensor of an input with `data`. Invalid, TooLarge."""
+    name, datatype, shape = _description(number, item, limits)
+    return Tensor(name, datatype, read_json(f"input '{name}'", datatype, shape, item["data"]))
+
+
+def _description(number: int, item: Any, limits: HttpLimits) -> tuple[str, str, tuple[int, ...]]:
+    """Name, datatype and shape of an input."""
+    name = _name(f"input {number}", item)
+    where = f"input '{name}'"
+    datatype = item.get("datatype")
+    if not isinstance(datatype, str):
+        raise Invalid(f"{where}: 'datatype' is {_short(datatype)}, and a name such as FP32 is expected")
+    dtype_of(datatype)
+    return name, datatype, read_shape(where, item.get("shape"), limits)
 
 
 def read_shape(where: str, shape: Any, limits: HttpLimits) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 from ..wire.datatypes import raw_from_array
@@ -53,17 +54,16 @@ def error_answer(failure: ServeError) -> Answer:
     return status, headers, body
 
 
-def infer_answer(response: InferResponse, wanted: OutputEncoding) -> Answer:
-    """The answer to an inference."""
+def infer_answer(response: InferResponse, wanted: OutputEncoding, texts: Mapping[str, memoryview]) -> Answer:
+    """The answer to an inference. texts: the JSON lists of outputs that are written already."""
     binary: list[Any] = []
-    outputs = [_output(tensor, wanted, binary) for tensor in response.outputs]
+    outputs = [_output(tensor, wanted, texts, binary) for tensor in response.outputs]
     head: dict[str, Any] = {"model_name": response.model, "model_version": response.version}
     if response.id:
         head["id"] = response.id
     if response.parameters:
         head["parameters"] = dict(response.parameters)
-    head["outputs"] = outputs
-    text = dump(head)
+    text = _with_texts(head, outputs, texts) if texts else dump({**head, "outputs": outputs})
     if not binary:
         return 200, [_JSON, (b"content-length", b"%d" % len(text))], text
     body = b"".join((text, *binary))
@@ -71,7 +71,19 @@ def infer_answer(response: InferResponse, wanted: OutputEncoding) -> Answer:
     return 200, [_BINARY, (_HEADER_LENGTH, length), (b"content-length", b"%d" % len(body))], body
 
 
-def _output(tensor: Tensor, wanted: OutputEncoding, binary: list[Any]) -> dict[str, Any]:
+def _with_texts(head: dict[str, Any], outputs: list[dict[str, Any]], texts: Mapping[str, memoryview]) -> bytes:
+    """The JSON of an answer whose outputs' lists are written already."""
+    pieces: list[bytes | memoryview] = [dump(head)[:-1], b',"outputs":[']
+    for number, output in enumerate(outputs):
+        pieces.append(b"," if number else b"")
+        text = texts.get(output["name"])
+        pieces += [dump(output)] if text is None else [dump(output)[:-1], b',"data":', text, b"}"]
+    return b"".join((*pieces, b"]}"))
+
+
+def _output(
+    tensor: Tensor, wanted: OutputEncoding, texts: Mapping[str, memoryview], binary: list[Any]
+) -> dict[str, Any]:
     """The JSON of an output; binary data is appended to `binary`."""
     described: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.array.shape)}
     if tensor.place is not None:
@@ -80,7 +92,7 @@ def _output(tensor: Tensor, wanted: OutputEncoding, binary: list[Any]) -> dict[s
         raw = raw_from_array(tensor.datatype, tensor.array)
         binary.append(raw)
         described["parameters"] = {"binary_data_size": len(raw)}
-    else:
+    elif tensor.name not in texts:
         described["data"] = write_json(f"output '{tensor.name}'", tensor.datatype, tensor.array)
     return described
 

@@ -20,14 +20,15 @@ class TensorLimits:
 class HttpLimits(TensorLimits):
     """Sizes in bytes, times in seconds.
 
-    body_bytes: of a request, compressed and decompressed. json_bytes: its JSON part, whose parsing blocks other
-    requests. header_bytes: request line and headers. connections: open ones.
-    header_s: from the first byte of a request (or the connection) to the end of its headers. body_s: from there to the
-    end of the body. idle_s: between two requests of a connection. response_s: for a client to receive an answer.
+    body_bytes: of a request, compressed and decompressed. json_bytes: its JSON part. text_bytes: of a request for a
+    text or embedding, whose parsing blocks other requests. header_bytes: request line and headers. connections: open
+    ones. header_s: from the first byte of a request (or the connection) to the end of its headers. body_s: from there
+    to the end of the body. idle_s: between two requests of a connection. response_s: for a client to receive an answer.
     """
 
     body_bytes: int = 128 * _MEBIBYTE
     json_bytes: int = 32 * _MEBIBYTE
+    text_bytes: int = 4 * _MEBIBYTE
     header_bytes: int = 32 * 1024
     connections: int = 4096
     header_s: float = 10.0
@@ -46,7 +47,7 @@ class GrpcLimits(TensorLimits):
     """
 
     message_bytes: int = 128 * _MEBIBYTE
-    head_bytes: int = 32 * _MEBIBYTE
+    head_bytes: int = 8 * _MEBIBYTE
     fields: int = 8192
     config_bytes: int = _MEBIBYTE
     streams: int = 1024

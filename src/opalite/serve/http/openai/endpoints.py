@@ -17,7 +17,6 @@ from starlette.types import Receive, Scope, Send
 from ...wire.infer_messages import InferRequest, InferResponse, Tensor
 from ...wire.serve_errors import NotFound, ServeError, Unsupported, as_serve_error
 from ..endpoints import Calls, cancel_when_lost, headers_of, model_of, trace_of
-from ..parse_infer_request import read_object
 from ..responses import Answer, dump, object_answer
 from .embeddings import read_embedding
 from .requests import TextRequest, read_chat, read_completion
@@ -71,7 +70,7 @@ class OpenAI(Calls):
 
     async def embeddings(self, scope: Scope, receive: Receive) -> Answer:
         headers = headers_of(scope)
-        asked = read_embedding(read_object(await self._bodies.read(scope, headers, receive), self._limits))
+        asked = read_embedding(await self.read_text(scope, headers, receive))
         self._admit(asked.model, "embedding", "does not embed texts")
         cancel_when_lost(scope)
         response = await self._server.infer(asked.as_infer_request(trace_of(headers)))
@@ -86,7 +85,7 @@ class OpenAI(Calls):
         form: _Form,
     ) -> None:
         headers = headers_of(scope)
-        asked = read(read_object(await self._bodies.read(scope, headers, receive), self._limits))
+        asked = read(await self.read_text(scope, headers, receive))
         self._admit(asked.model, "text", "does not generate text")
         requests = [self._request(asked.model, own, trace_of(headers)) for own in asked.option_sets()]
         head = {"id": form.prefix + secrets.token_hex(12), "created": int(time.time()), "model": asked.model}
