@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,6 +15,8 @@ from unittest import mock
 import click
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from opalite.cli.serve import command
 from opalite.serve.grpc.grpc_server import GrpcSettings
@@ -67,6 +71,38 @@ def test_the_recipe_copies_what_is_there_and_ends_as_nobody_in_particular() -> N
     assert names.index("USER") < [words for _, words in found].index("sh /usr/local/share/opalite/warm.sh /models")
 
 
+def test_the_recipe_pins_what_it_installs() -> None:
+    found = instructions()
+    bases = {words.split()[0] for name, words in found if name == "FROM"}
+    assert bases == {"${BASE}", "server"}
+    (base,) = [words for name, words in found if name == "ARG" and words.startswith("BASE=")]
+    assert re.fullmatch(r"BASE=python:3\.\d+\.\d+-slim-\w+", base), "a tag that names a patch version and a system"
+    (install,) = [words for name, words in found if name == "RUN" and "[serve]" in words]
+    assert "-c /wheels/constraints.txt" in install
+    lines = (RECIPE.parent / "constraints.txt").read_text().splitlines()
+    pinned = [re.fullmatch(r"([a-z0-9-]+)==[\w.]+", line) for line in lines if not line.startswith("#")]
+    assert all(pinned)
+    names = {match[1] for match in pinned if match}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    waiting = [*map(Requirement, [*project["dependencies"], *project["optional-dependencies"]["serve"]])]
+    needed: set[str] = set()
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        marker = requirement.marker
+        if name not in needed and (marker is None or marker.evaluate({"extra": "", "sys_platform": "linux"})):
+            needed.add(name)
+            waiting += map(Requirement, distribution(name).requires or ())
+    assert needed <= names
+
+
+def test_the_server_without_models_is_a_stage() -> None:
+    stages = [words for name, words in instructions() if name == "FROM"]
+    assert stages[1:] == ["${BASE} AS server", "server"]
+    runtime = loaded(DEPLOY / "kserve" / "serving-runtime.yaml")["spec"]
+    assert [f["autoSelect"] for f in runtime["supportedModelFormats"]] == [False]
+
+
 def test_the_recipe_starts_the_server_and_asks_for_its_health() -> None:
     found = dict(instructions())
     program, *words = json.loads(found["ENTRYPOINT"]) + json.loads(found["CMD"])
@@ -109,10 +145,12 @@ def test_containers_have_ports_probes_and_no_rights(name: str, spec: Any, contai
     served = {given["port"], given["grpc_port"], given["metrics_port"]}
     assert set(ports.values()) <= served
     for probe, state in HEALTH.items():
-        if probe in container or probe != "startupProbe":
-            asked = container[probe]["httpGet"]
-            assert asked["path"] == f"/v2/health/{state}"
-            assert ports.get(asked["port"], asked["port"]) == given["port"]
+        asked = container[probe]["httpGet"]
+        assert asked["path"] == f"/v2/health/{state}"
+        assert ports.get(asked["port"], asked["port"]) == given["port"]
+    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version is not None
+    assert re.fullmatch(rf"opalite(-server)?:{re.escape(version[1])}", container["image"])
     rights = {**spec.get("securityContext", {}), **container["securityContext"]}
     assert rights["runAsNonRoot"] is rights["readOnlyRootFilesystem"] is True
     assert rights["allowPrivilegeEscalation"] is False

@@ -87,7 +87,7 @@ class PlanKeeper(Keeper):
         self.has_kept |= tier == "optimized"
         segment = self._segment()
         if self._has_slot is None:
-            self._has_slot = self._store.take_slot(False, isinstance(content, Template))
+            self._has_slot = self._store.take_slot(False, self._imported.importer.symbols)
         if self._has_slot and segment is not None:
             with suppress(BundleError):  # for example, an output is an input
                 whole = self._imported.complete(content, segment, self._choice.inputs)

@@ -278,11 +278,14 @@ class PlanStore(PlanFiles):
             needs = DispatchKey.of(at_hand, shapes, {n: spec.numbers for n, spec in record.tensors.items()})
             self.store_plan(self.path_for(feeds), imported, program, content, needs, notes, record)
 
-    def take_slot(self, has_caches: bool, is_template: bool = True) -> bool:
-        """Count a plan to store; False if this session has stored enough."""
+    def take_slot(self, has_caches: bool, has_symbols: bool = True) -> bool:
+        """Count a plan to store; False if this session has stored enough.
+
+        has_symbols: of the import; without them each shape has a plan of its own, and one is enough.
+        """
         with self._lock:
             left = self._slots[has_caches]
-            self._slots[has_caches] = max(0, left - 1) if is_template else 0
+            self._slots[has_caches] = max(0, left - 1) if has_symbols else 0
             return left > 0
 
     def store_plan(

@@ -152,6 +152,14 @@ def test_a_model_keeps_a_plan_for_one_and_one_for_all_others(model: Path, folder
     assert len(plans(folder)) == 2
 
 
+def test_a_session_keeps_both(model: Path, folder: Path, rt: Runtime) -> None:
+    """Also one that begins with a batch of one, whose plan has no symbols."""
+    session = open_session(model, rt)
+    for batch in (1, 2, 3):
+        session.run(None, {"x": noise(batch, 3, 8, 8)})
+    assert len(plans(folder)) == 2
+
+
 def test_a_session_keeps_one_plan_and_a_model_four(
     model: Path, folder: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
