@@ -1,6 +1,6 @@
 """Plans of ten models for every device description, as files: a change of the planner shows as a diff.
 
-    python -m tests.plans.record [MODEL...]    # writes tests/plans/MODEL.json anew
+python -m tests.plans.record [MODEL...]    # writes tests/plans/MODEL.json anew
 """
 
 from __future__ import annotations

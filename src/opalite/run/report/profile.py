@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from statistics import median
 
 from ...cl.queue.event_times import LaunchTimes
 from ...plan.program import LaunchStep
@@ -26,7 +25,8 @@ class LaunchRecord:
 
 @dataclass(frozen=True)
 class Row:
-    """The launches of one node or kernel: number, median seconds, share of the device time and work per run."""
+    """The launches of one node or kernel: number, mean seconds of a typical run, share of the device time and work per
+    run."""
 
     name: str
     launches: int
@@ -74,9 +74,30 @@ class Profile:
         return len({r.run for r in self.records})
 
     @property
+    def typical_runs(self) -> tuple[int, ...]:
+        """The middle half of the runs by their total, the median run first. All times are means over these runs.
+
+        Means over one set of runs add up: times of nodes, of kernels and of the device are the same total.
+        """
+        totals: dict[int, float] = {}
+        for r in self.records:
+            totals[r.run] = totals.get(r.run, 0.0) + r.times.seconds
+        order = sorted(totals, key=lambda run: totals[run])
+        outside = len(order) // 4
+        middle = order[outside : len(order) - outside]
+        return tuple(sorted(middle, key=lambda run: abs(order.index(run) - (len(order) - 1) / 2)))
+
+    @property
     def device_s(self) -> float:
-        """The median over runs of the total seconds of launches; 0 without launches."""
-        return median(sum_by_run(self.records) or [0.0])
+        """Mean seconds of the launches of a typical run; 0 without launches."""
+        return sum(row.seconds for row in self.by_kernel())
+
+    @property
+    def run_s(self) -> float:
+        """Mean seconds of a typical run for the caller; of all runs without launches."""
+        runs = self.typical_runs
+        seconds = [self.wall_s[run] for run in runs if run < len(self.wall_s)] or self.wall_s
+        return sum(seconds) / len(seconds) if seconds else 0.0
 
     def by_node(self) -> list[Row]:
         """One row for each launch of a run, in execution order."""
@@ -87,20 +108,22 @@ class Profile:
         return sorted(self._rows(lambda r: (0, r.kernel)), key=lambda r: -r.seconds)
 
     def _rows(self, key: Callable[[LaunchRecord], tuple[int, str]]) -> list[Row]:
+        runs = set(self.typical_runs)
         groups: dict[tuple[int, str], list[LaunchRecord]] = {}
         for r in self.records:
-            groups.setdefault(key(r), []).append(r)
-        runs = max(self.runs, 1)
-        seconds = {k: median(sum_by_run(records)) for k, records in groups.items()}
+            if r.run in runs:
+                groups.setdefault(key(r), []).append(r)
+        count = max(len(runs), 1)
+        seconds = {k: sum(r.times.seconds for r in records) / count for k, records in groups.items()}
         total = sum(seconds.values()) or 1.0
         return [
             Row(
                 k[1],
-                len(records) // runs,
+                len(records) // count,
                 seconds[k],
                 seconds[k] / total,
-                sum(r.flops for r in records) / runs,
-                sum(r.nbytes for r in records) / runs,
+                sum(r.flops for r in records) / count,
+                sum(r.nbytes for r in records) / count,
             )
             for k, records in groups.items()
         ]
@@ -113,12 +136,14 @@ class Profile:
             {"ph": "M", "pid": 1, **({"tid": track} if track else {}), "name": what, "args": {"name": name}}
             for what, track, name in names
         ]
-        for r in self.records:
+        for number, r in enumerate(self.records):
             args = {"kernel": r.kernel, "run": r.run, "GFLOP": r.flops / 1e9, "MB": r.nbytes / 1e6}
-            for track, begin, end in ((1, r.times.queued, r.times.start), (2, r.times.start, r.times.end)):
-                when = {"ts": (begin - start) * 1e6, "dur": max(end - begin, 0.0) * 1e6}
-                about = {"name": r.node or r.kernel, "cat": r.kernel, "args": args}
-                events.append({"ph": "X", "pid": 1, "tid": track, **about, **when})
+            about = {"name": r.node or r.kernel, "cat": r.kernel, "args": args, "pid": 1}
+            queued, begin, end = ((t - start) * 1e6 for t in (r.times.queued, r.times.start, r.times.end))
+            # Queued launches overlap, which events of one track may not: each has an id of its own.
+            events.append({"ph": "b", "id": number, "tid": 1, "ts": queued, **about})
+            events.append({"ph": "e", "id": number, "tid": 1, "ts": max(begin, queued), **about})
+            events.append({"ph": "X", "tid": 2, "ts": begin, "dur": max(end - begin, 0.0), **about})
         return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
 
 
@@ -138,11 +163,3 @@ class Recorder:
         record = LaunchRecord(self._run, self._index, step.node, step.kernel, times, step.flops, step.nbytes)
         self._profile.records.append(record)
         self._index += 1
-
-
-def sum_by_run(records: Iterable[LaunchRecord]) -> Sequence[float]:
-    """The total seconds of the records of each run."""
-    sums: dict[int, float] = {}
-    for r in records:
-        sums[r.run] = sums.get(r.run, 0.0) + r.times.seconds
-    return list(sums.values())

@@ -30,13 +30,13 @@ def render_page(profile: Profile, explanation: Explanation) -> str:
     """The HTML of the page, without scripts or external resources."""
     kernels = profile.by_kernel()
     colours = {r.name: _COLOURS[i % len(_COLOURS)] for i, r in enumerate(kernels)}
-    wall = sorted(profile.wall_s)[len(profile.wall_s) // 2] if profile.wall_s else 0.0
     parts = [
         f"<h1>{escape(profile.device)}</h1>",
-        f"<p>{1e3 * profile.device_s:.3f} ms on the device of {1e3 * wall:.3f} ms a run (medians of {profile.runs}), "
+        f"<p>{1e3 * profile.device_s:.3f} ms on the device of {1e3 * profile.run_s:.3f} ms a run (means of the "
+        f"middle half of {profile.runs}), "
         f"{len(profile.by_node())} launches, {explanation.flops / 1e6:.1f} MFLOP.</p>",
         *(f"<p>Profiled one by one. Without profiling, {escape(q)}.</p>" for q in profile.queueing),
-        "<h2>Timeline of the last run</h2>",
+        "<h2>Timeline of the median run</h2>",
         _timeline(profile, colours),
         "<h2>Roofline</h2>",
         _roofline(profile, colours),
@@ -56,8 +56,7 @@ def render_page(profile: Profile, explanation: Explanation) -> str:
 
 
 def _timeline(profile: Profile, colours: dict[str, str]) -> str:
-    last = max((r.run for r in profile.records), default=0)
-    records = [r for r in profile.records if r.run == last]
+    records = [r for r in profile.records if r.run in profile.typical_runs[:1]]
     if not records:
         return "<p>Nothing was launched.</p>"
     start = min(r.times.start for r in records)
