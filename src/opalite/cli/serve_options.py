@@ -65,6 +65,12 @@ engine_options = join(
         help="Whether clients of this machine may register system shared memory.  [default: they may]",
     ),
     click.option(
+        "--spare-worker/--no-spare-worker",
+        default=True,
+        show_default=True,
+        help="A process that waits to replace a lost worker.",
+    ),
+    click.option(
         "--request-memory-mb",
         type=click.IntRange(min=1),
         help="MiB that all requests and their answers may take.  [default: a quarter of the memory, at most 1024]",

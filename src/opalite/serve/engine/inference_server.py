@@ -20,10 +20,10 @@ from .model_repository import Repository
 from .model_versions import Model
 from .served_version import ServedVersion
 from .server_observer import ServerObserver, ServerObservers
+from .spare_worker import SpareWorker
 from .system_shared_memory import SystemSharedMemory
 from .telemetry_settings import TelemetrySettings
 from .worker_pool import Device, find_devices
-from .worker_process import WorkerProcess
 
 EXTENSIONS = (
     "binary_tensor_data",
@@ -59,7 +59,7 @@ class Server:
         self.settings = settings
         self.telemetry = telemetry or TelemetrySettings()
         self.shared_memory = SystemSharedMemory(settings.shared_memory)
-        self.helper = HelperProcess()
+        self.helper, self.spare = HelperProcess(), SpareWorker(settings.spare_worker)
         self.memory = MemoryBudget(settings.request_memory_bytes or default_limit())
         self.observers = ServerObservers([] if observer is None else [observer])
         self._repository = Repository(settings)
@@ -98,6 +98,7 @@ class Server:
             self._poller.cancel()
         await asyncio.gather(*(m.close(end) for m in self._models.values()), return_exceptions=True)
         self.helper.close()
+        await self.spare.close()
 
     @property
     def ready(self) -> bool:
@@ -236,7 +237,7 @@ class Server:
         await model.load(found)
 
     def _model(self, name: str) -> Model:
-        return Model(name, self.settings, self._devices, self.observers, WorkerProcess)
+        return Model(name, self.settings, self._devices, self.observers, self.spare.take)
 
     async def _poll(self) -> None:
         """Poll the repository: load new and changed models, unload removed ones."""

@@ -143,6 +143,7 @@ class ServerSettings:
     max_queue_size: waiting requests of a model.
     max_elements: of an input. max_input_bytes, max_output_bytes: totals of a request.
     start_timeout_s: for a worker's start. run_timeout_s: for a run, and between the parts of a text; 0 for no limit.
+    spare_worker: a process waits to replace a lost worker.
     request_memory_bytes: that requests and their answers may take, over all protocols; None for `default_limit`.
     strict_readiness: the server is ready while all models are, else while it has loaded those of its start.
     shared_memory: clients of this machine may register regions of system shared memory.
@@ -169,6 +170,7 @@ class ServerSettings:
     max_output_bytes: int = 256 << 20
     start_timeout_s: float = 600.0
     run_timeout_s: float = 120.0
+    spare_worker: bool = False
     request_memory_bytes: int | None = None
     strict_readiness: bool = False
     shared_memory: bool = True

@@ -199,3 +199,34 @@ def test_a_worker_ends_with_its_server_during_a_run(tmp_path: Path) -> None:
     finally:
         worker.kill()
         worker.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
+def test_a_lost_worker_is_replaced_by_the_spare_one_if_that_is_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opalite.serve.engine.spare_worker._PAUSE_S", 0.0)
+    write(tmp_path)
+
+    async def test(server: Server, seen: Seen) -> None:
+        async def spare() -> int:
+            while server.spare.pid in (0, *server.workers()) or not server.spare._spare.heard:  # type: ignore[union-attr]
+                await asyncio.sleep(0.01)
+            return server.spare.pid
+
+        async def lost() -> int:
+            (pid,) = server.workers()
+            os.kill(pid, signal.SIGKILL)
+            while pid in server.workers() or not server.workers():
+                await asyncio.sleep(0.01)
+            assert found(await server.infer(request(4.0)), "y") == [[8, 0, 0]]
+            return next(iter(server.workers()))
+
+        waiting = await spare()
+        assert await lost() == waiting
+        stopped = await spare()
+        os.kill(stopped, signal.SIGSTOP)
+        server.spare._spare.heard -= 60  # type: ignore[union-attr]
+        assert await lost() != stopped
+
+    served(tmp_path, test, spare_worker=True)
