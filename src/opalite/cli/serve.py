@@ -37,6 +37,7 @@ def command(
     grpc_host: str | None,
     metrics: bool,
     metrics_port: int | None,
+    health_port: int | None,
     log_format: Literal["text", "json"],
     log_requests: bool,
     grace: float,
@@ -62,8 +63,8 @@ def command(
     from ..serve.engine.inference_server import Server
     from ..serve.engine.server_observer import ServerObserver, ServerObservers
     from ..serve.engine.telemetry_settings import TelemetrySettings
-    from ..serve.http.http_server import HttpFront
-    from ..serve.run_servers import Front, run
+    from ..serve.http.http_server import HealthFront, HttpFront
+    from ..serve.run_servers import Front, raise_file_limit, run
     from ..serve.telemetry.access_log import LOGGER, EventLog, set_up_logs
     from ..serve.telemetry.opentelemetry_spans import RequestSpans, can_trace
 
@@ -86,6 +87,8 @@ def command(
         if metrics_port is not None:
             fronts.append(MetricsFront(kept, http.host, metrics_port))
     fronts.insert(0, HttpFront(http, more))
+    if health_port is not None:
+        fronts.append(HealthFront(http.host, health_port, more))
     if over_grpc is not None:
         need("grpc", "serving over gRPC", "serve")
         from ..serve.grpc.grpc_server import GrpcFront
@@ -93,4 +96,6 @@ def command(
         fronts.append(GrpcFront(over_grpc))
     set_up_logs(log_format, telemetry=telemetry)
     say: Callable[[str], None] = logging.getLogger(LOGGER).info if log_format == "json" else click.echo
+    for line in raise_file_limit(http.limits.connections * (1 if over_grpc is None else 2)):
+        say(line)
     run(lambda: Server(settings, ServerObservers(observers), telemetry), fronts, grace, say)

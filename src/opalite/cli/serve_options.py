@@ -94,6 +94,12 @@ telemetry_options = join(
     click.option(
         "--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Show metrics at this port too, no key."
     ),
+    click.option(
+        "--health-port",
+        type=click.IntRange(0, 65535),
+        metavar="PORT",
+        help="Answer health at this port too, and metrics; no key.",
+    ),
     click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
     click.option("--log-requests", is_flag=True, help="A line for each request."),
 )
@@ -168,7 +174,11 @@ def grpc_settings(grpc_port: int | None, grpc_host: str | None, http: HttpSettin
     from ..serve.wire.client_limits import GrpcLimits
 
     limits = GrpcLimits(
-        message_bytes=http.limits.body_bytes, elements=http.limits.elements, tensors=http.limits.tensors
+        message_bytes=http.limits.body_bytes,
+        elements=http.limits.elements,
+        tensors=http.limits.tensors,
+        connections=http.limits.connections,
+        idle_s=http.limits.idle_s,
     )
     return GrpcSettings(
         grpc_host or http.host, grpc_port, http.key, http.open_health, http.tls_cert, http.tls_key, limits

@@ -30,6 +30,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 _FREE = 128 << 20
 _PIECE = 32 << 20
 _TRIM_S = 1.0
+_OTHER_FILES = 256
 
 
 class Front(Protocol):
@@ -170,6 +171,25 @@ async def give_back_memory(memory: MemoryBudget) -> None:
         if memory.has_freed_large:
             memory.has_freed_large = False
             await asyncio.to_thread(trim, _FREE)
+
+
+def raise_file_limit(connections: int) -> Iterator[str]:
+    """Allow this process as many open files as `connections` take. Yields a warning where the system allows fewer."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    wanted = connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    reached = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (reached, hard))
+    if reached < wanted:
+        yield (
+            f"warning: {connections} connections and other files need {wanted} descriptors, and this process may open "
+            f"{reached}: raise 'ulimit -n', or lower --max-connections"
+        )
 
 
 def keep_freed_memory() -> None:

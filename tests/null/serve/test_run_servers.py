@@ -130,3 +130,16 @@ def test_tls(tmp_path: Path) -> None:
     broken = HttpFront(HttpSettings(port=0, tls_cert=str(key), tls_key=str(key)))
     with pytest.raises(InputError, match="certificate"), serving(Double, [broken]):
         pass
+
+
+@pytest.mark.parametrize("most,warned", [(64, True), (4096, False)])
+def test_files_are_allowed_or_their_lack_is_told(most: int, warned: bool) -> None:
+    code = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (32, {most}));"
+        "from opalite.serve.run_servers import raise_file_limit; print(list(raise_file_limit(1000)));"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said, reached = done.stdout.splitlines()
+    assert ("need 1256 descriptors, and this process may open 64" in said) == warned
+    assert int(reached) == min(most, 1256)

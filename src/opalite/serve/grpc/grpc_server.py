@@ -48,6 +48,9 @@ class GrpcFront(ListeningFront):
                 ("grpc.max_receive_message_length", s.limits.message_bytes),
                 ("grpc.max_send_message_length", s.limits.message_bytes),
                 ("grpc.max_concurrent_streams", s.limits.streams),
+                ("grpc.max_allowed_incoming_connections", s.limits.connections),
+                ("grpc.max_connection_idle_ms", int(s.limits.idle_s * 1000)),
+                ("grpc.server_handshake_timeout_ms", int(s.limits.handshake_s * 1000)),
                 ("grpc.so_reuseport", 0),
                 ("grpc.per_message_decompression", 0),  # MessageReader does it, within the server's memory
             )

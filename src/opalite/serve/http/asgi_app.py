@@ -46,7 +46,7 @@ class App:
     """Serves the Open Inference Protocol.
 
     key: required of every request, except health if `open_health`. hosts: names of this server in browsers, besides
-        its addresses and localhost. more: further routes, such as metrics.
+        its addresses and localhost. more: further routes, such as metrics. only_health: serve nothing else.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class App:
         open_health: bool = True,
         hosts: Iterable[str] = (),
         more: Iterable[BaseRoute] = (),
+        only_health: bool = False,
     ) -> None:
         self._key, self._hosts = key, frozenset(h.lower().rstrip(".") for h in hosts)
         self._open = frozenset(_OPEN) if open_health else frozenset()
@@ -69,13 +70,16 @@ class App:
         control = Control(server, limits, bodies)
         self.calls = calls
         self._memory, self._limits = server.memory, limits
-        self._router = Router(
-            [
+        routes = [
+            _route("/v2/health/live", "GET", calls.live),
+            _route("/v2/health/ready", "GET", calls.ready),
+            *more,
+        ]
+        if not only_health:
+            routes += [
                 *_both("/infer", "POST", calls.infer),
                 *_both("/generate", "POST", generate.one),
                 *(Route(path, _Application(generate.stream), methods=["POST"]) for path in streams),
-                _route("/v2/health/live", "GET", calls.live),
-                _route("/v2/health/ready", "GET", calls.ready),
                 _route("/v2", "GET", calls.metadata),
                 _route("/v2/models/stats", "GET", calls.statistics),
                 *_both("", "GET", calls.model_metadata),
@@ -91,10 +95,8 @@ class App:
                 Route("/v1/completions", _Application(openai.completions), methods=["POST"]),
                 Route("/v1/chat/completions", _Application(openai.chat_completions), methods=["POST"]),
                 *(_route(*route) for route in control.routes()),
-                *more,
-            ],
-            redirect_slashes=False,
-        )
+            ]
+        self._router = Router(routes, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. An error before the answer becomes {"error": ...}."""

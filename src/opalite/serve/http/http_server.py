@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _ACCEPTED_PER_ROUND = 16
 """Connections accepted in one iteration of the event loop."""
 _BACKLOG = 2048
+_PROBES = 64
 _LAST_CONNECTIONS_S = 0.1
 """Time to accept the connections that the kernel holds for the server, which it would reset when the port closes."""
 
@@ -42,6 +43,7 @@ class HttpFront(ListeningFront):
     """Serves HTTP between `start` and `stop`. InputError for a port or certificate that cannot be used."""
 
     name = "HTTP"
+    _only_health = False
 
     def __init__(self, settings: HttpSettings, more: Iterable[BaseRoute] = ()) -> None:
         """more: routes besides the protocol's."""
@@ -51,7 +53,10 @@ class HttpFront(ListeningFront):
 
     async def start(self, server: Server) -> None:
         s = self._settings
-        self._app = App(server, s.limits, s.key, open_health=s.open_health, hosts=s.allowed_hosts, more=self._more)
+        self._app = App(
+            server, s.limits, s.key, open_health=s.open_health, hosts=s.allowed_hosts, more=self._more,
+            only_health=self._only_health,
+        )  # fmt: skip
         config = uvicorn.Config(
             self._app, http=connection_class(s.limits), ws="none", lifespan="off", log_config=None, log_level="error",
             access_log=False, proxy_headers=False, server_header=False,
@@ -79,6 +84,17 @@ class HttpFront(ListeningFront):
         self._uvicorn.config.timeout_graceful_shutdown = grace_s  # type: ignore[assignment]  # wait_for takes floats
         self._uvicorn.should_exit = True
         await asyncio.wait([self._task])
+
+
+class HealthFront(HttpFront):
+    """Serves health, and metrics, at a port of its own without a key: the connections of others take none of it."""
+
+    name = "health"
+    _only_health = True
+
+    def __init__(self, host: str, port: int, more: Iterable[BaseRoute] = ()) -> None:
+        super().__init__(HttpSettings(host, port, limits=HttpLimits(connections=_PROBES)), more)
+        self.is_open = False
 
 
 class _Uvicorn(uvicorn.Server):

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, cast
 
 import httptools
@@ -20,6 +21,9 @@ from ..wire.client_limits import HttpLimits
 _HEAD = 16 * 1024
 """Size of the buffer of a request's head, which may contain a small body."""
 _PIECE = 256 * 1024
+_BODY_S = 5.0
+"""Time in which a body may come before its connection may be closed for another one, when there are too many."""
+_LOOKED_AT = 64
 _LAST_REQUEST_S = 0.3
 """Time for a request that was sent before its client could know that the server stops."""
 LINK = "opalite.link"
@@ -67,6 +71,7 @@ class Link:
 def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
     """The class for uvicorn's option `http`."""
     scratch = _Scratch()
+    waiting: dict[Connection, float] = {}  # those without a complete request, and since when; the longest first
 
     class Connection(HttpToolsProtocol):
         """An HTTP connection with `limits`."""
@@ -87,12 +92,14 @@ def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
             super().connection_made(transport)
             self._reader = _Reader(self, scratch)
             transport.set_protocol(self._reader)
-            if len(self.connections) > limits.connections:
+            waiting[self] = self.loop.time()
+            if len(self.connections) > limits.connections and not self._close_another():
                 self._refuse(503, f"there are {limits.connections} connections already; try again later")
             else:
                 self._wait_for_headers()
 
         def connection_lost(self, exc: Exception | None) -> None:
+            waiting.pop(self, None)
             self._stop_waiting()
             self._stop_draining()
             self._unset_keepalive_if_required()
@@ -137,6 +144,7 @@ def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
                 self._left = int(value) if int(value) >= _HEAD else 0
 
         def on_headers_complete(self) -> None:
+            self._waits_now()
             self._stop_waiting()
             self._in_body = True
             self._link = Link(self.transport.abort)
@@ -177,9 +185,13 @@ def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
             self._in_body = False
             self._stop_draining()
             super().on_message_complete()
+            if not self.cycle.response_complete:
+                waiting.pop(self, None)
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
+            if self.cycle.response_complete:  # no further request has come
+                self._waits_now()
             if self.cycle.more_body and self.cycle.response_complete:  # discards a refused body
                 self._stop_draining()
                 self._draining = self.loop.call_later(limits.body_s, self.transport.abort)
@@ -211,6 +223,20 @@ def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
                 self.loop.call_later(_LAST_REQUEST_S, self._close_idle)
             else:
                 self.cycle.keep_alive = False
+
+        def _waits_now(self) -> None:
+            waiting.pop(self, None)
+            waiting[self] = self.loop.time()
+
+        def _close_another(self) -> bool:
+            """Close the longest idle or slowest connection to make room for this one; False if all are in use."""
+            latest = self.loop.time() - _BODY_S
+            for other, since in islice(waiting.items(), _LOOKED_AT):
+                if other is not self and (since < latest or not other._in_body):
+                    del waiting[other]
+                    other.transport.close()
+                    return True
+            return False
 
         def _close_idle(self) -> None:
             if self.cycle is None or self.cycle.response_complete:

@@ -42,6 +42,7 @@ class GrpcLimits(TensorLimits):
     """message_bytes: of one request or answer. head_bytes: of an inference request without raw tensors, whose parsing
         blocks other requests. fields: of a message. config_bytes: of a configuration in a load request.
 
+    connections: open ones. idle_s: of a connection without a call, which is then closed. handshake_s: to establish one.
     streams: concurrent calls of one connection. in_flight: concurrent requests of one ModelStreamInfer; the next is
         read when one of them is answered.
     """
@@ -50,5 +51,8 @@ class GrpcLimits(TensorLimits):
     head_bytes: int = 8 * _MEBIBYTE
     fields: int = 8192
     config_bytes: int = _MEBIBYTE
+    connections: int = 4096
+    idle_s: float = 75.0
+    handshake_s: float = 10.0
     streams: int = 1024
     in_flight: int = 64

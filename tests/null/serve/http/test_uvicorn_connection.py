@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from opalite.serve.http.http_server import HttpFront, HttpSettings
+from opalite.serve.http.http_server import HealthFront, HttpFront, HttpSettings
 from opalite.serve.run_servers import serving
 from opalite.serve.wire.client_limits import HttpLimits
+from opalite.serve.wire.listening_front import Key
 
 from ....helpers.asgi import tensor
 from ....helpers.serving import Double
@@ -183,28 +184,14 @@ def test_idle_connections_are_closed(server: Any) -> None:
     assert 0.3 < time.monotonic() - started < 3
 
 
-def test_there_are_only_so_many(server: Any) -> None:
-    _, connect = server
-    time.sleep(0.05)
-    some = [connect() for _ in range(LIMITS.connections)]
-    for s in some:
-        s.sendall(request("/v2/models/sums/infer", SUM))
-        assert answer(s)[0] == 200
-    status, told = answer(connect())
-    assert (status, "4 connections" in told["error"]) == (503, True)
-    for s in some:
-        s.close()
-    end = time.monotonic() + 10
-    while not has_capacity(connect()):  # before the next test: the server sees later that its clients left
-        assert time.monotonic() < end
-
-
-def has_capacity(s: socket.socket) -> bool:
-    """Whether the connection is not one too many."""
-    s.sendall(request("/v2/models/sums/infer", SUM))
-    status = answer(s)[0]
-    s.close()
-    return bool(status == 200)
+def test_there_are_only_so_many_in_use() -> None:
+    double = Double(slow_s=60)
+    with running(double) as connect:
+        for _ in range(LIMITS.connections):
+            connect().sendall(request("/v2/models/sums/infer", SUM))
+        assert eventually(lambda: len(double.requests) == LIMITS.connections)
+        status, told = answer(connect())
+        assert (status, "4 connections" in told["error"]) == (503, True)
 
 
 @pytest.mark.parametrize(
@@ -334,3 +321,51 @@ def test_a_request_on_its_way_when_the_server_stops_is_answered(monkeypatch: pyt
     late.join()
     assert statuses == [200, 200]
     assert is_closed(s)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v2 HTTP/1.1\r\nx: "])
+def test_idle_and_slow_connections_make_room(sent: bytes) -> None:
+    limits = HttpLimits(connections=4)
+    with running(Double(), limits) as connect:
+        kept = connect()
+        kept.sendall(request("/v2/models/sums/infer", SUM))
+        assert answer(kept)[0] == 200
+        others = []
+        for _ in range(40):
+            others.append(connect())
+            others[-1].sendall(sent)
+        for _ in range(3):
+            s = connect()
+            s.sendall(b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert answer(s) == (200, {"live": True})
+        assert is_closed(kept), "the longest idle one"
+
+
+def test_slow_bodies_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opalite.serve.http.uvicorn_connection._BODY_S", 0.2)
+    with running(Double(), HttpLimits(connections=4)) as connect:
+        slow = [connect() for _ in range(4)]
+        for s in slow:
+            s.sendall(request("/v2/models/sums/infer", SUM)[:-10])
+        assert eventually(lambda: _is_served(connect()))
+
+
+def _is_served(s: socket.socket) -> bool:
+    s.sendall(b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n")
+    with suppress(AssertionError, ConnectionError):
+        return answer(s)[0] == 200
+    return False
+
+
+def test_health_has_a_port_of_its_own() -> None:
+    front = HttpFront(HttpSettings(port=0, key=Key("a-secret-key"), limits=LIMITS))
+    health = HealthFront("127.0.0.1", 0)
+    assert not health.is_open
+    with serving(Double, [front, health]) as addresses:
+        place = "127.0.0.1", int(addresses[1].rpartition(":")[2])
+        with socket.create_connection(place, timeout=5) as s:
+            for path, status in (("live", 200), ("ready", 200)):
+                s.sendall(b"GET /v2/health/%s HTTP/1.1\r\nhost: x\r\n\r\n" % path.encode())
+                assert answer(s)[0] == status
+            s.sendall(request("/v2/models/sums/infer", SUM))
+            assert answer(s)[0] == 404
