@@ -81,6 +81,8 @@ class Builder:
         return tuple(max(1, d) for d in found)
 
     def axis(self, rank: int) -> int:
+        if not rank:
+            raise Refused("a scalar has no axes")
         a = int(self.rng.integers(rank))
         return a - rank if self.chance(0.3) else a
 

@@ -190,7 +190,7 @@ def reverse(b: Builder) -> object:
 
 @generator("movement")
 def select(b: Builder) -> object:
-    x = b.any(fits=lambda v: v.rank <= 4)
+    x = b.any(fits=lambda v: v.rank <= 4 and np.prod(v.shape) > 1)  # LiteRT makes scalars of single elements
     y = b.const(b.numbers(x.dtype, x.shape), x.quant)
     name = b.pick(("SELECT", "SELECT_V2"))
     shape = x.shape if name == "SELECT" or b.chance(0.5) else [d if b.chance(0.5) else 1 for d in x.shape]

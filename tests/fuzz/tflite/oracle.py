@@ -19,13 +19,17 @@ class Lite:
     """A file in LiteRT, by the reference kernels.
 
     By the optimised ones where an operator has no reference, or a wrong one: the quantised SUM's takes signed bytes for
-    unsigned ones.
+    unsigned ones, and LOCAL_RESPONSE_NORMALIZATION's leaves out the last neighbour.
     """
 
     def __init__(self, graph: Subgraph) -> None:
         model = write_model(graph)
         kinds = (OpResolverType.BUILTIN_REF, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
-        wrong = any(o.name == "SUM" and graph.tensors[o.inputs[0]].quant is not None for o in graph.operators)
+        wrong = any(
+            o.name == "LOCAL_RESPONSE_NORMALIZATION"
+            or (o.name == "SUM" and graph.tensors[o.inputs[0]].quant is not None)
+            for o in graph.operators
+        )
         for kind in kinds[1:] if wrong else kinds:
             try:
                 self._it = Interpreter(model_content=model, experimental_op_resolver_type=kind, num_threads=1)

@@ -147,7 +147,8 @@ def strided_slice(ctx: NodeContext) -> Value:
                 raise ShapeError(f"{ctx.label} cuts {begins}, {ends} by {strides} out of {x.type}")
             if has(4, i):
                 # One element; the end does not count.
-                begin, end, stride = begin, (begin + 1 if begin != -1 else _END), 1
+                begin = 0 if has(0, i) else begin
+                end, stride = begin + 1 if begin != -1 else _END, 1
                 dropped.append(axis)
             else:
                 forward = stride > 0

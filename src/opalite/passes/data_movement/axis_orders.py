@@ -81,7 +81,8 @@ def source_order(node: Node, order: Order) -> Order | None:
     """The order of the first input for which the output of `node` is in `order`; None if there is none."""
     if isinstance(node.op, Reshape):
         return reshaped_order(node.y.shape, node.x.shape, order)
-    return order if isinstance(node.op, Elementwise) or len(node.x.shape) == len(order) else None
+    by_element = isinstance(node.op, Elementwise) or _looks_up(node)
+    return order if by_element or len(node.x.shape) == len(order) else None
 
 
 def _elementwise(node: Node, op: Any, order: Order) -> Reordered | None:
@@ -141,13 +142,22 @@ def _reduce(node: Node, op: Any, order: Order) -> Reordered:
     return Reordered(made, (order,), tuple(left.index(a) for a in order if a in left))
 
 
-def _gather(node: Node, op: Any, order: Order) -> Reordered:
+def _gather(node: Node, op: Any, order: Order) -> Reordered | None:
     axis, rank = op.axis, len(node.input(1).shape)
+    if _looks_up(node):
+        return Reordered(op, (None, order), order) if len(order) == rank else None
+    if len(order) != len(node.x.shape):
+        return None  # that of the indices
     output: list[int] = []
     for a in order:
         # The axes of the indices take the place of the axis.
         output += range(axis, axis + rank) if a == axis else [a if a < axis else a + rank - 1]
     return Reordered(replace(op, axis=order.index(axis)), (order, None), tuple(output))
+
+
+def _looks_up(node: Node) -> bool:
+    """Whether the node reads single elements of a vector, for each element of its indices."""
+    return isinstance(node.op, Gather) and len(node.x.shape) == 1
 
 
 def _reshape(node: Node, op: Any, order: Order) -> Reordered | None:

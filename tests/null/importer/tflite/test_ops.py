@@ -112,6 +112,14 @@ MOVED = [
     case("STRIDED_SLICE", [X, i32(1, -1), i32(2, 0), i32(1, 1)], "StridedSliceOptions", (1, 2, 3), shrinkAxisMask=3),
     case(
         "STRIDED_SLICE",
+        [X, i32(1, -1), i32(2, 0), i32(1, 1)],
+        "StridedSliceOptions",
+        (1, 2, 3),
+        shrinkAxisMask=3,
+        beginMask=2,
+    ),
+    case(
+        "STRIDED_SLICE",
         [X, i32(0, 0, 1), i32(0, 0, 3), i32(1, 1, 1)],
         "StridedSliceOptions",
         (1, 2, 3),
