@@ -295,10 +295,22 @@ def configurations_that_are_refused(api: ModuleType, client: Any) -> None:
     fails(load(path), "400", "a request names no file")
 
 
+def sequences_are_refused(api: ModuleType, client: Any) -> None:
+    fails(
+        lambda: client.infer("sums", two(api), sequence_id=5, sequence_start=True), "501", "sequences are not offered"
+    )
+    fails(lambda: client.infer("sums", two(api), sequence_id="five"), "501", "send the state as an input")
+    config = json.dumps({"sequence_batching": {}})
+    fails(lambda: client.load_model("sums", config=config), "400", "sequence_batching is not offered")
+    client.infer("sums", two(api), sequence_id=0)
+
+
 Call = Callable[[ModuleType, Any], None]
 CALLS: Sequence[Call] = (
     infer_bytes_of_any_kind, infer_no_rows, infer_with_headers_and_parameters, infer_many_at_once,
     stream_goes_on_after_an_error, shared_memory, shared_memory_of_bytes, shared_memory_that_does_not_fit,
     shared_memory_of_other_names, cuda_shared_memory, log_settings, trace_settings, body_made_by_the_client,
 )  # fmt: skip
-OF_DEVICES: Sequence[Call] = (infer_all_datatypes, configurations_that_are_refused)
+OF_DEVICES: Sequence[Call] = (
+    infer_all_datatypes, configurations_that_are_refused, sequences_are_refused,
+)  # fmt: skip

@@ -14,13 +14,13 @@ from ..proto.config_text import ReadConfig, config_as_json, read_config_json, re
 from ..proto.message_classes import ModelConfig as Message
 from ..wire.datatypes import triton_name
 from ..wire.infer_messages import ModelMetadata, TensorMetadata
-from ..wire.serve_errors import Invalid
+from ..wire.serve_errors import NO_SEQUENCES, Invalid
 from .model_config import DynamicBatching, ModelConfig, QueuePolicy, TensorConfig, VersionPolicy
 
 PLATFORMS = ("", "onnxruntime_onnx", "opalite", "onnx_opalite", "opal_opalite", "text_opalite", "embedding_opalite")
 BACKENDS = ("", "onnxruntime", "opalite")
 _REFUSED_FIELDS = {
-    "sequence_batching": "requests are independent here: send the state as an input, and take it from the outputs",
+    "sequence_batching": NO_SEQUENCES,
     "ensemble_scheduling": "join the models into one ONNX file (onnx.compose.merge_models), or call them in turn",
 }
 """Fields that change what a request means, so that ignoring them would give wrong answers; and the way without them."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..wire.datatypes import raw_size
 from ..wire.infer_messages import InferRequest, Tensor, TensorMetadata
-from ..wire.serve_errors import Invalid, TooLarge
+from ..wire.serve_errors import NO_SEQUENCES, Invalid, TooLarge, Unsupported
 from .model_config import ServerSettings
 
 
@@ -30,8 +30,10 @@ class RequestValidator:
     def check(self, request: InferRequest) -> tuple[int, Any, int]:
         """Rows of the request, its batch key (equal for requests that may share a batch), bytes of its inputs.
 
-        Invalid, TooLarge.
+        Invalid, TooLarge, Unsupported.
         """
+        if request.parameters.get("sequence_id") or request.parameters.get("sequence_start"):
+            raise Unsupported(f"parameter 'sequence_id': sequences are not offered; {NO_SEQUENCES}")
         known = self._inputs
         given = {t.name: t for t in request.inputs}
         if len(given) < len(request.inputs):

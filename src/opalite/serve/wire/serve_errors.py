@@ -32,6 +32,8 @@ from ...errors import InputError, OpaliteError
 
 _log = logging.getLogger("opalite.serve")
 NO_CUDA_MEMORY = "CUDA shared memory is not offered: OpenCL opens no CUDA handles; register system shared memory"
+NO_SEQUENCES = "requests are independent here: send the state as an input, and take it from the outputs"
+"""Reasons and ways out, for parts of the protocol that are not offered."""
 
 
 class ServeError(OpaliteError):
