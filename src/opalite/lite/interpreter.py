@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +30,14 @@ _HELD = (
     "There is at least 1 reference to internal data in the interpreter in the form of a numpy array or slice. Be sure "
     "to only hold the function returned from tensor() if you are using raw data access."
 )
+
+
+class _Memory:
+    """Memory of an array, as NumPy's array interface gives it."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.__array_interface__ = array.__array_interface__
 
 
 class Interpreter:
@@ -89,6 +97,7 @@ class Interpreter:
         self._variables: dict[str, Array] = {}
         self._subgraphs: dict[int, Subgraph] = {}
         self._values: dict[int, Array] = {}
+        self._lent: list[weakref.ref[Array]] = []
         self._is_ready = False
         with _as_value_error():
             self._file = _open(self._source)
@@ -160,7 +169,15 @@ class Interpreter:
     def tensor(self, tensor_index: int) -> Callable[[], Array]:
         """Return a function that gives the tensor's own memory; do not hold what it returns across `invoke`."""
         self._main.info(tensor_index)
-        return lambda: self._contents(tensor_index)[...]
+        return lambda: self._lend(self._contents(tensor_index))
+
+    def _lend(self, contents: Array) -> Array:
+        """Return the same memory as an array that slices of it keep alive, so that a holder is noticed."""
+        if contents.dtype == object:
+            return contents.copy()
+        lent = np.asarray(_Memory(contents))
+        self._lent.append(weakref.ref(lent))
+        return lent
 
     def _contents(self, i: int) -> Array:
         info = self._main.info(i)
@@ -205,8 +222,8 @@ class Interpreter:
 
     def _check_unshared(self) -> None:
         """Raise RuntimeError if somebody holds memory that `tensor` gave."""
-        # One reference by the dict, one by the argument of getrefcount.
-        if any(sys.getrefcount(self._values[i]) > 2 for i in self._values):
+        self._lent = [r for r in self._lent if r() is not None]
+        if self._lent:
             raise RuntimeError(_HELD)
 
     # Signatures
