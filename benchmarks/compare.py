@@ -2,6 +2,7 @@
 
     python -m benchmarks.compare mobilenet_v2 resnet18 --engines opalite,onnxruntime,openvino --threads 2
     python -m benchmarks.compare model.onnx --json results.json --plot results.png
+    python -m benchmarks.compare model.tflite --engines litert,opalite
 
 A JSON file that is there already keeps the models that are not measured now, so that a long list can be measured in
 several calls; `python -m benchmarks.table results.json` prints it as one table. The first engine is the baseline of the
@@ -23,9 +24,10 @@ import onnx
 from opalite.bench.compare import Comparison, Measured, Plan, compare
 from opalite.bench.report import as_json, milliseconds
 from opalite.errors import OpaliteError
+from opalite.importer import load_model
 
 from .models import NAMES, build
-from .models.feeds import random_feeds, stored_feeds
+from .models.feeds import declared_feeds, random_feeds, stored_feeds
 from .table import merge
 
 COLUMNS = ("engine", "one run", "ratio", "slices", "load", "first", "differs")
@@ -37,7 +39,7 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("models", nargs="*", help="names (--list) or .onnx files")
+    parser.add_argument("models", nargs="*", help="names (--list) or files, such as .onnx and .tflite")
     parser.add_argument("--list", action="store_true", help="print the names of the built-in models and stop")
     parser.add_argument("--engines", default="opalite,onnxruntime", help="names or dotted modules, with commas")
     parser.add_argument("--set", action="append", default=[], metavar="ENGINE.KEY=VALUE", help="an engine's option")
@@ -93,9 +95,12 @@ def measure(name: str, options: argparse.Namespace, console: Console) -> Compari
             model, path = build(name, options.batch), Path(folder) / f"{name}.onnx"
             onnx.save(model, path)
         else:
-            path = Path(name)
-            model = onnx.load(path, load_external_data=False)
-        feeds = stored_feeds(path) or random_feeds(model, seed=options.seed)
+            model, path = None, Path(name)
+        feeds = stored_feeds(path)
+        if not feeds and model is None and path.suffix != ".onnx":
+            feeds = declared_feeds(load_model(path).inputs, options.seed)
+        elif not feeds:
+            feeds = random_feeds(model or onnx.load(path, load_external_data=False), seed=options.seed)
         engines = options.engines.split(",")
         extra = engine_options(options.set)
         return compare(path, feeds, engines, plan, extra, lambda line: status.update(f"{name}: {line}"))

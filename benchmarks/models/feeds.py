@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 import onnx
 from onnx import helper
+from opalite.importer import ValueInfo
 
 Array = np.ndarray[Any, Any]
 
@@ -36,6 +37,19 @@ def random_feeds(
             feeds[info.name] = rng.standard_normal(shape).astype(dtype)
         else:
             feeds[info.name] = rng.integers(0, 2, shape).astype(dtype)
+    return feeds
+
+
+def declared_feeds(inputs: Sequence[ValueInfo], seed: int = 0, size: int = 1) -> dict[str, Array]:
+    """An array for every input of a model of any format: normal floats, zeros and ones; open sizes are `size`."""
+    rng = np.random.default_rng(seed)
+    feeds: dict[str, Array] = {}
+    for info in inputs:
+        assert info.dtype is not None, f"input {info.name} is no tensor"
+        shape = tuple(d if isinstance(d, int) else size for d in info.shape or ())
+        dtype = info.dtype.np
+        floats = dtype.kind == "f"
+        feeds[info.name] = (rng.standard_normal(shape) if floats else rng.integers(0, 2, shape)).astype(dtype)
     return feeds
 
 

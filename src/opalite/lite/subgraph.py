@@ -42,9 +42,12 @@ class Subgraph:
         self._functions = file.reader.functions
         self._source, self._arguments, self._variables = source, arguments, variables
         self._sessions: dict[bool, InferenceSession] = {}
+        self._chosen: InferenceSession | None = None  # for the sizes now
         self.tensors: Sequence[TensorInfo] = self._body.tensors
         self.inputs, self.outputs = self._body.inputs, self._body.outputs
         self.shapes = {i: self.tensors[i].shape for i in (*self.inputs, *self.outputs)}
+        self._names = [(i, self.tensors[i].value) for i in self.inputs]
+        self._gives_strings = any(self.tensors[i].dtype is DType.STRING for i in self.outputs)
         self._session()  # operators that nothing knows are refused now
 
     def info(self, i: int) -> TensorInfo:
@@ -93,6 +96,7 @@ class Subgraph:
                     "ResizeInputTensorStrict only allows mutating unknown dimensions identified by -1."
                 )
         self.shapes[i] = sizes
+        self._chosen = None
 
     def infer_outputs(self) -> None:
         """Set the sizes of the outputs from those of the inputs, where they follow. RuntimeError if they do not fit."""
@@ -115,17 +119,25 @@ class Subgraph:
 
     def run(self, values: Mapping[int, Array]) -> list[Array]:
         """Run on the inputs' values; returns the outputs in order, and keeps the variables."""
-        feeds = {self.tensors[i].value: values[i] for i in self.inputs}
+        session = self._chosen or self._session()
+        feeds = {name: values[i] for i, name in self._names}
+        if self._body.reads or self._body.writes:
+            found = self._run_with_variables(session, feeds)
+        else:
+            found = session.run(None, feeds)
+        for i, array in zip(self.outputs, found, strict=True):
+            self.shapes[i] = array.shape
+        return [_as_bytes(a) for a in found] if self._gives_strings else found
+
+    def _run_with_variables(self, session: InferenceSession, feeds: dict[str, Array]) -> list[Array]:
+        first = self._body.graph.constants
         for v in self._body.reads:
             kept = self._variables.get(v.name)
-            feeds[v.name + PAST] = self._body.graph.constants[v.name + PAST] if kept is None else kept
-        found = self._session().run(None, feeds)
-        for v, array in zip(self._body.writes, found[len(self.outputs) :], strict=True):
-            self._variables[v.name] = array
-        outputs = found[: len(self.outputs)]
-        for i, array in zip(self.outputs, outputs, strict=True):
-            self.shapes[i] = array.shape
-        return [_as_bytes(a) if a.dtype == object else a for a in outputs]
+            feeds[v.name + PAST] = first[v.name + PAST] if kept is None else kept
+        found = session.run(None, feeds)
+        count = len(self.outputs)
+        self._variables.update(zip((v.name for v in self._body.writes), found[count:], strict=True))
+        return found[:count]
 
     def _dtype(self, i: int) -> DType:
         dtype = self.tensors[i].dtype
@@ -147,7 +159,8 @@ class Subgraph:
             if is_open:
                 options.add_session_config_entry(OPEN_SIZES, "1")
             self._sessions[is_open] = InferenceSession(self._source, options, **self._arguments)
-        return self._sessions[is_open]
+        self._chosen = self._sessions[is_open]
+        return self._chosen
 
 
 def _no_bodies(body: Any, feeds: Mapping[str, Any]) -> Sequence[Any]:
@@ -161,6 +174,8 @@ def _as_text(array: Array) -> Array:
 
 
 def _as_bytes(array: Array) -> Array:
+    if array.dtype != object:
+        return array
     found = np.empty(array.shape, object)
     found.reshape(-1)[:] = [v.encode() if isinstance(v, str) else v for v in array.reshape(-1)]
     return found
