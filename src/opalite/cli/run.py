@@ -62,7 +62,7 @@ def command(
     iterations: int,
     json_file: str | None,
 ) -> None:
-    """Run MODEL (.onnx or .opal) and show results and times."""
+    """Run MODEL (.onnx, .tflite or .opal) and show results and times."""
     from ..run.api.session.inference_session import InferenceSession
 
     check_writable(save, json_file)

@@ -45,7 +45,8 @@ def command(
 ) -> None:
     """Serve models over HTTP and gRPC by the Open Inference Protocol (v2), for Triton's and KServe's clients.
 
-    MODEL is an .onnx file, an .opal bundle or the folder of a language model; its name is the file's, or NAME.
+    MODEL is an .onnx or .tflite file, an .opal bundle or the folder of a language model.
+    Its name is the file's, or NAME.
     SIGTERM and Ctrl+C finish accepted requests and end the server with status 0.
     Needs the extra: pip install 'opalite-cl[serve]'.
     """

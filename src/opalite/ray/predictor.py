@@ -169,8 +169,8 @@ def check_rows(name: str, value: Any, rows: int) -> Array:
 def put(model: Source) -> Any:
     """Put a model's bytes into the object store; returns a ray.ObjectRef that a Predictor accepts on any node.
 
-    model: an .onnx file without external data, or a bundle of `opalite.compile`. Keep the reference as long as actors
-    may start: Ray frees objects without references.
+    model: an .onnx file without external data, a .tflite file, or a bundle of `opalite.compile`. Keep the reference as
+    long as actors may start: Ray frees objects without references.
     """
     ray = need("ray", "opalite.ray.put", "ray")
     return ray.put(model if isinstance(model, bytes) else Path(model).read_bytes())

@@ -43,7 +43,7 @@ class InferenceSession(SessionApi):
 
     Runs of several threads share the device. Compilation for one run does not block other runs (docs/threads.md).
 
-    path_or_bytes: path of an .onnx file or .opal bundle, or the bytes of an ONNX model.
+    path_or_bytes: path of an .onnx or .tflite file or an .opal bundle, or the bytes of a model.
     sess_options: onnxruntime's SessionOptions; docs/dropin.md lists those with an effect. providers, provider_options:
         onnxruntime's execution providers (api/options/execution_providers.py); `device` overrides them.
     device: stable id, index '0:1', 'cpu', 'gpu', vendor, part of a name, or one of `opalite.devices()`; None takes
