@@ -21,6 +21,7 @@ import numpy as np
 
 from ..wire.datatypes import raw_from_array
 from ..wire.infer_messages import InferRequest, InferResponse, Parameter, Tensor
+from ..wire.memory_budget import Account
 from ..wire.serve_errors import Invalid, TooLarge, Unsupported
 
 REGION, SIZE, OFFSET = "shared_memory_region", "shared_memory_byte_size", "shared_memory_offset"
@@ -90,16 +91,16 @@ class SystemSharedMemory:
         self._regions: dict[str, Region] = {}
         self._is_offered = is_offered
 
-    def of(self, host: str) -> ClientRegions:
-        """The regions as a client at the address `host` may use them."""
-        return ClientRegions(self._regions, self._is_offered and _is_this_machine(host))
+    def of(self, host: str, account: Account | None = None) -> ClientRegions:
+        """The regions as a client at the address `host` may use them. account: counts what is read."""
+        return ClientRegions(self._regions, self._is_offered and _is_this_machine(host), account)
 
 
 class ClientRegions:
     """The regions as one client sees them. All calls: Unsupported for a client of another machine."""
 
-    def __init__(self, regions: dict[str, Region], allowed: bool) -> None:
-        self._regions, self._allowed = regions, allowed
+    def __init__(self, regions: dict[str, Region], allowed: bool, account: Account | None) -> None:
+        self._regions, self._allowed, self._account = regions, allowed, account
 
     def register(self, name: str, key: Any, offset: Any, nbytes: Any) -> None:
         """Register a region: `nbytes` bytes from `offset` on of the memory `key`. Invalid, TooLarge."""
@@ -136,10 +137,12 @@ class ClientRegions:
         return [{"name": r.name, "key": r.key, "offset": r.offset, "byte_size": r.nbytes} for r in found]
 
     def read(self, where: str, parameters: Mapping[str, Parameter]) -> memoryview | None:
-        """The bytes of an input, None if they are not in a region. Invalid."""
+        """The bytes of an input, None if they are not in a region. Invalid, MemoryFull."""
         if not any(n in parameters for n in (REGION, SIZE, OFFSET)):
             return None
         region, at, nbytes = self._part(where, parameters)
+        if self._account is not None:
+            self._account.add(nbytes)
         return region.read(where, at, nbytes)
 
     def outputs_of(self, request: InferRequest) -> RegionOutputs:

@@ -12,6 +12,7 @@ from .call_context import client_host
 if TYPE_CHECKING:
     from ..engine.inference_server import Server
     from ..engine.system_shared_memory import ClientRegions
+    from ..wire.memory_budget import Account
 
 Fields = dict[str, Any]
 _Region: Any = message_class("inference.SystemSharedMemoryStatusResponse.RegionStatus")
@@ -38,9 +39,9 @@ class Control:
             "TraceSetting": self._trace_settings,
         }
 
-    def regions_of(self, context: Any) -> ClientRegions:
-        """The shared memory regions as the client of a call may use them."""
-        return self._server.shared_memory.of(client_host(context))
+    def regions_of(self, context: Any, account: Account | None = None) -> ClientRegions:
+        """The shared memory regions as the client of a call may use them. account: of a request's memory."""
+        return self._server.shared_memory.of(client_host(context), account)
 
     def _region_status(self, request: Any, context: Any) -> Fields:
         return {"regions": {r["name"]: _Region(**r) for r in self.regions_of(context).status(request.name)}}

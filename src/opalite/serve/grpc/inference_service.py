@@ -104,7 +104,8 @@ class Service:
     async def _infer(self, requests: Requests, context: Any) -> bytes:
         try:
             check_key(context, self._key)
-            account, regions = self._reader.account(context), self._control.regions_of(context)
+            account = self._reader.account(context)
+            regions = self._control.regions_of(context, account)
             raw = await self._reader.one(context, account)
             _, request = read_infer_request(raw, self._limits, trace_of(context), regions)
             request = with_deadline(context, replace(request, held=account))

@@ -95,7 +95,7 @@ class InferStream:
         message = None
         final = False
         try:
-            regions = self._control.regions_of(context)
+            regions = self._control.regions_of(context, account)
             message, request = read_infer_request(raw, self._limits, trace, regions)
             request = with_deadline(context, replace(request, held=account))
             classes, places = Classification(self._server, request), regions.outputs_of(request)

@@ -37,7 +37,7 @@ class Calls:
 
     def regions_of(self, scope: Scope) -> ClientRegions:
         """The shared memory regions as the client of a request may use them."""
-        return self._server.shared_memory.of((scope.get("client") or ("",))[0])
+        return self._server.shared_memory.of((scope.get("client") or ("",))[0], scope.get(ACCOUNT))
 
     async def read_object(self, scope: Scope, receive: Receive) -> dict[str, Any]:
         """The JSON object of a call, {} without a body."""

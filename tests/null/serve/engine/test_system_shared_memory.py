@@ -14,7 +14,8 @@ import pytest
 from opalite.serve.engine import system_shared_memory
 from opalite.serve.engine.system_shared_memory import SystemSharedMemory
 from opalite.serve.wire.infer_messages import InferRequest, InferResponse, RequestedOutput, Tensor
-from opalite.serve.wire.serve_errors import Invalid, TooLarge, Unsupported
+from opalite.serve.wire.memory_budget import MemoryBudget
+from opalite.serve.wire.serve_errors import Invalid, MemoryFull, TooLarge, Unsupported
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="regions are Linux's")
 
@@ -97,6 +98,21 @@ def test_memory_that_ends_early_is_an_error_of_the_request(memory: Path) -> None
         regions.read("x", place("r", 16))
     memory.unlink()
     assert bytes(regions.read("x", place("r", 2)) or b"") == b"\0\1"
+
+
+def test_what_is_read_is_counted_before_it_is_copied(memory: Path) -> None:
+    """Else a small request could claim as much memory as a region without contents has."""
+    budget = MemoryBudget(100)
+    account = budget.account("127.0.0.1")
+    regions = SystemSharedMemory().of("127.0.0.1", account)
+    os.truncate(memory, 1 << 40)
+    regions.register("r", memory.name, 0, 1 << 40)
+    assert regions.read("x", place("r", 40)) is not None
+    assert budget.held == 40
+    with pytest.raises(MemoryFull):
+        regions.read("x", place("r", 1 << 40))
+    account.close()
+    assert budget.held == 0
 
 
 def test_there_are_so_many_regions_at_most(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
