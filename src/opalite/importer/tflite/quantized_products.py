@@ -18,8 +18,10 @@ from ...ir.symbols import fixed
 from ...ops.integer_conv_matmul import BYTES, IntegerConv
 from ..walk.node_context import NodeContext
 from .common import activated, quantized_op, to_channels_first, to_channels_last, unsupported, window_pads
+from .conv import transpose_conv as float_transpose_conv
 from .fixed_point import fixed_multiplier, rescale, rounded_away
 from .quantization import Affine, activation_ends, affine, out_affine, quantization, rescaled
+from .quantized_weights import read_weights_as_floats
 
 _INT32 = 2
 """Number of the element type in the schema: sums of such products are scaled in 32 bits."""
@@ -168,13 +170,14 @@ def depthwise_conv_2d(ctx: NodeContext) -> Value:
 @quantized_op("TRANSPOSE_CONV")
 def transpose_conv(ctx: NodeContext) -> Value:
     """Import TRANSPOSE_CONV: a convolution by the turned filters of x[N,H,W,C] with zeros between its elements."""
+    if ctx.input(2).dtype is DType.FLOAT32:
+        read_weights_as_floats(ctx)
+        return float_transpose_conv(ctx)
     x, w, size = ctx.input(2), weights_of(ctx, 1), ctx.const_ints(0)
     if len(x.shape) != 4 or len(w.value.shape) != 4 or len(size) != 4:
         raise ShapeError(
             f"{ctx.label} has filters {w.value.type} for {x.type} and the size {size}: 4 axes are expected"
         )
-    if x.dtype is DType.FLOAT32:
-        raise unsupported(ctx, "convolves floats by filters of bytes; floats or bytes for both are expected")
     given, kernel = affine(ctx, 2), w.value.shape[1:3]
     strides = (ctx.attr("stride_h", 1), ctx.attr("stride_w", 1))
     pads = window_pads(ctx, size[1:3], kernel, strides, (1, 1))

@@ -69,3 +69,32 @@ def test_scales_that_no_number_can_have(quant: Quant, why: str) -> None:
     one, x = Quant((1.0,)), np.int8([[1, 2, 3, 4]])
     with pytest.raises(UnsupportedOpError, match=f"ADD node.*{why}.*input 1"):
         run(one_op("ADD", [("int8", one), ("int8", quant)], ("int8", one), "AddOptions"), x, x)
+
+
+def test_rows_of_a_quantised_table_are_floats() -> None:
+    g = Subgraph()
+    table = g.const(np.int8([[1, 2], [3, 4], [5, 6]]), quant=Quant((0.5, 1.0, 2.0), (0, 0, 1), 0))
+    rows, y = g.tensor("int32", (2,)), g.tensor("float32", (2, 2))
+    g.inputs, g.outputs = [rows], [y]
+    g.op("EMBEDDING_LOOKUP", [rows, table], [y])
+    (found,) = run(g, np.int32([2, 0]))
+    assert np.asarray(found).tolist() == [[8, 10], [0.5, 1]]
+
+
+def test_quantised_weights_of_a_recurrence() -> None:
+    """The float operator on what the integers stand for."""
+    g = Subgraph()
+    rng = np.random.default_rng(1)
+    x, y = g.tensor("float32", (1, 3, 2)), g.tensor("float32", (1, 3, 2))
+    state = g.tensor("float32", (1, 2), variable=True)
+    own, recurrent = (rng.integers(-127, 128, (2, 2)).astype(np.int8) for _ in range(2))
+    held = [g.const(w, quant=Quant((0.01,))) for w in (own, recurrent)]
+    g.inputs, g.outputs = [x], [y]
+    ins = [x, *held, g.const(np.float32([0.1, -0.2])), state]
+    g.op("UNIDIRECTIONAL_SEQUENCE_RNN", ins, [y], "SequenceRNNOptions", TimeMajor=False, FusedActivationFunction=4)
+    steps = rng.standard_normal((1, 3, 2)).astype(np.float32)
+    h, want = np.zeros(2), []
+    for step in steps[0]:
+        h = np.tanh(own * 0.01 @ step + recurrent * 0.01 @ h + [0.1, -0.2])
+        want.append(h)
+    np.testing.assert_allclose(np.asarray(run(g, steps)[0])[0], want, atol=1e-6)
