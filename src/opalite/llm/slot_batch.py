@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 _WASTE = 64
-"""Positions before all sequences that are kept, before caches are moved to their beginning."""
+"""Unused positions that caches may have, before they are made shorter."""
 _PROBE = (72, 8)
 """Lengths of the sequences that show how a model pads: so far apart that wrong positions change logits."""
 _TOLERANCE = 0.02
@@ -45,6 +45,7 @@ class SlotBatch:
     def __init__(self, decoder: Decoder, ends_together: bool) -> None:
         self._decoder, self._ends_together = decoder, ends_together
         self._state: State | None = None
+        self._states: dict[int, State] = {}  # by number of slots; those out of use hold no memory, but know their runs
         self._slots: list[Slot | None] = []
         self._end = 0  # positions of the caches
 
@@ -67,12 +68,12 @@ class SlotBatch:
         """The reason why each step copies the caches; '' if it does not."""
         return "" if self._state is None else self._state.copies
 
-    def join(self) -> Slot:
-        """Copy the decoder's sequence into a free slot."""
+    def join(self, expected: int = 1) -> Slot:
+        """Copy the decoder's sequence into a free slot. expected: sequences that are to join, this one included."""
         own, length = self._decoder.state, len(self._decoder.tokens)
         assert own is not None
         if None not in self._slots:
-            self._resize(len(self._slots) + 1, own)
+            self._resize(len(self._slots) + expected, own)
         assert self._state is not None
         if length > self._end:
             self._set_end(length)
@@ -85,15 +86,24 @@ class SlotBatch:
         """Free a slot, and the memory if it was the last one."""
         self._slots[slot.number] = None
         if not self.slots:
+            assert self._state is not None
+            self._state.reset(keep_memory=False)
             self._state, self._slots, self._end = None, [], 0
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether half of the slots would do."""
+        return 2 * len(self.slots) <= len(self._slots)
+
     def settle(self) -> None:
-        """Use fewer slots and positions if sequences have left."""
-        if self._state is None:
-            return
+        """Use as few slots as hold the sequences."""
+        assert self._state is not None
         self._resize(len(self.slots), self._state)
+
+    def trim(self) -> None:
+        """Use fewer positions if the longest sequences have left."""
         longest = max(slot.length for slot in self.slots)
-        if self._end > longest + (max(_WASTE, longest // 4) if self._ends_together else 0):
+        if self._end > longest + max(_WASTE, longest // 4):
             self._set_end(longest)
 
     def take_back(self, slot: Slot, tokens: Sequence[int]) -> None:
@@ -134,13 +144,17 @@ class SlotBatch:
         capacity = max(2, 1 << (count - 1).bit_length())
         if capacity == len(self._slots):
             return
-        made, before, kept = self._decoder.new_state(), self._state, self.slots
+        if capacity not in self._states:
+            self._states[capacity] = self._decoder.new_state()
+        made, before, kept = self._states[capacity], self._state, self.slots
         made.allocate(like, capacity, self._end)
         self._slots = [*kept, *[None] * (capacity - len(kept))]
         for number, slot in enumerate(kept):
             assert before is not None
             made.copy_sequence(before, (slot.number, number), 0, 0, self._end)
             slot.number = number
+        if before is not None:
+            before.reset(keep_memory=False)
         self._state = made
 
     def _set_end(self, end: int) -> None:

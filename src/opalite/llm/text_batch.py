@@ -21,6 +21,10 @@ from .slot_batch import Slot, SlotBatch, find_padding
 
 Pieces = list[tuple[GeneratedText, str]]
 MAX_TEXTS = 8
+_PROMPT_TOKENS = 512
+"""Tokens of prompts that a step reads before the texts that have begun go on."""
+_SPARSE_STEPS = 32
+"""Steps in which half of the slots would do, before fewer are used: others often end soon, or come."""
 MAX_GREEDY_STEPS, MAX_GREEDY_S = 32, 0.03
 """Limits of greedy tokens by one call: their number, and seconds, because a reader waits for the text."""
 
@@ -41,6 +45,7 @@ class TextBatch:
         self._batch: SlotBatch | None = None
         self._refusal: str | None = None  # None: not known yet
         self._greedy_steps = 1
+        self._sparse_steps = 0
 
     @property
     def refusal(self) -> str:
@@ -78,8 +83,12 @@ class TextBatch:
         """
         try:
             self._drop_closed()
-            self._begin()
-            pieces = self._read()
+            pieces: Pieces = []
+            left = _PROMPT_TOKENS
+            while left > 0 and self._begin():
+                read, found = self._read()
+                pieces, left = pieces + found, left - read
+                self._drop_closed()
             if self._slots:
                 pieces += self._step_slots()
             elif self._alone is not None:
@@ -103,15 +112,15 @@ class TextBatch:
             assert self._batch is not None
             self._batch.leave(self._slots.pop(text))
 
-    def _begin(self) -> None:
-        """Have the decoder read the prompt of the next text, if there is room for it."""
+    def _begin(self) -> bool:
+        """Whether the decoder has a prompt to read: that of the next text, if there is room for it."""
         while self._waiting and self._waiting[0].reason:
             self._waiting.popleft()
         if not self._waiting or self._reading is not None:
-            return
+            return self._reading is not None
         begun = len(self.texts)
         if begun and (begun >= MAX_TEXTS or self.refusal or self._waiting[0].encoded is not None):
-            return
+            return False
         if self._alone is not None:
             self._join(self._alone)
             self._alone = None
@@ -119,15 +128,16 @@ class TextBatch:
         rest = self._decoder.rewind(text.prompt, text.encoded)
         text.metrics.reused_tokens = len(text.prompt) - len(rest)
         self._reading, self._greedy_steps = (text, rest), 1
+        return True
 
     def _join(self, text: GeneratedText) -> None:
         assert self._batch is not None
-        self._slots[text] = self._batch.join()
+        coming = 1 + min(len(self._waiting), MAX_TEXTS - len(self.texts))
+        self._slots[text] = self._batch.join(coming)
 
-    def _read(self) -> Pieces:
-        """Read a piece of a prompt; after the last one, select the first token."""
-        if self._reading is None:
-            return []
+    def _read(self) -> tuple[int, Pieces]:
+        """Read a piece of a prompt; after the last one, select the first token. Returns the tokens read too."""
+        assert self._reading is not None
         text, rest = self._reading
         started = time.perf_counter()
         piece, rest = self._decoder.split(rest)
@@ -135,7 +145,7 @@ class TextBatch:
         text.metrics.prefill_s += time.perf_counter() - started
         self._reading = (text, rest) if rest else None
         if rest:
-            return []
+            return len(piece), []
         found = self._select(logits, {text: 0})
         text.metrics.first_token_s = time.perf_counter() - text.started
         text.metrics.cache_bytes = self._decoder.cache_bytes
@@ -144,7 +154,7 @@ class TextBatch:
                 self._join(text)
             else:
                 self._alone = text
-        return found
+        return len(piece), found
 
     def _step_alone(self, text: GeneratedText) -> Pieces:
         """Continue the text that the decoder holds; the device selects several greedy tokens if that is quick."""
@@ -185,10 +195,17 @@ class TextBatch:
         return pieces
 
     def _settle(self) -> None:
-        """Use fewer slots if texts have ended and none waits."""
-        if not self._slots or self._waiting or self._reading is not None:
+        """Use fewer positions and slots if texts have ended and none waits."""
+        if not self._slots:
             return
         assert self._batch is not None
+        self._batch.trim()
+        if self._waiting or self._reading is not None or not self._batch.is_sparse:
+            self._sparse_steps = 0
+            return
+        self._sparse_steps += 1
+        if self._sparse_steps < _SPARSE_STEPS:
+            return
         if len(self._slots) == 1:
             text, slot = self._slots.popitem()
             self._batch.take_back(slot, [*text.prompt, *text.tokens[:-1]])

@@ -161,3 +161,34 @@ def test_a_model_that_counts_positions_itself_has_one_text_at_a_time(make: Make)
     assert "positions" in generator.texts.refusal
     alone = [generator.generate(p, max_tokens=5, ignore_end=True).tokens for p in PROMPTS[:2]]
     assert [t.tokens for t in generator.generate(PROMPTS[:2], max_tokens=5, ignore_end=True)] == alone
+
+
+def test_slots_that_come_into_use_again(generator: opalite.Generator) -> None:
+    """The step of so many texts is known then: nothing is planned, and caches stay in memory that is given back."""
+    options: dict[str, Any] = {"max_tokens": 6, "ignore_end": True}
+    for _ in range(2):
+        generator.generate(PROMPTS[:3], **options)
+        generator.session.settle()
+    plans, batch = generator.session.stats().plans_made, generator.texts._batch
+    assert batch is not None
+    assert batch.capacity == batch.cache_bytes == 0
+    states = dict(batch._states)
+    generator.generate(PROMPTS[:3], **options)
+    assert generator.session.stats().plans_made == plans
+    assert batch._states == states
+    assert all(state.nbytes == 0 and state._caches.runs.has_fast_path for n, state in states.items() if n == 4)
+
+
+def test_a_text_that_stays_alone_leaves_its_slot(generator: opalite.Generator) -> None:
+    batch = generator.texts
+    long = generator.new_text(PROMPTS[0], max_tokens=60, ignore_end=True)
+    shorts = [generator.new_text(p, max_tokens=3, ignore_end=True) for p in PROMPTS[1:4]]
+    for text in (long, *shorts):
+        batch.add(text)
+    batch.step()
+    assert batch._batch is not None
+    assert (batch._batch.capacity, len(batch.texts)) == (4, 4)
+    while not long.reason:
+        batch.step()
+    assert batch._batch.capacity == 0
+    assert tuple(long.tokens) == generator.generate(PROMPTS[0], max_tokens=60, ignore_end=True).tokens

@@ -300,9 +300,9 @@ class State:
         """Copies of the values by input name, none before the first run."""
         return {name: np.array(as_array(value)) for name, value in self._values.items()}
 
-    def reset(self) -> None:
-        """Return to the state before the first run. The inputs of `hold` remain."""
-        self._caches.release(self._values)
+    def reset(self, *, keep_memory: bool = True) -> None:
+        """Return to the state before the first run. The inputs of `hold` remain, and the memory for the next one."""
+        self._caches.release(self._values if keep_memory else {})
         self._values, self._runs = {}, 0
 
     def truncate(self, length: int) -> None:
