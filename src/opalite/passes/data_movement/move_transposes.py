@@ -20,6 +20,7 @@ from ..fusion.fold_into_conv import constant_like
 from ..rewrite_driver import Added, Rule, Sweep, value_like
 from .axis_orders import Order, composed, inverse, is_same_order, picked, unchanged
 from .channels_last import conv_last
+from .flattened_products import permuted_weights
 from .region_orders import Tensor, find_tensors, flipped_nodes, needs_own_order
 from .transposed_regions import Region, find_regions
 
@@ -75,7 +76,7 @@ class _Rebuilt:
             elif any(v in self.region.orders for v in node.inputs) or node in self.flipped:
                 if isinstance(node.op, Transpose):
                     self._turn(node)
-                elif node in self.region.indifferent:
+                elif node in self.region.indifferent or node in self.region.products:
                     self._reread(node)
         return Patch(self.removed, self.added, self.replaced)
 
@@ -126,20 +127,23 @@ class _Rebuilt:
         if self._is_kept(x):
             return
         _, own = self._any_order(x)
-        moved = self.region.indifferent[node]
         if is_same_order(own, unchanged(len(own)), x.shape):
             self._replace(node, x)
-            return
-        inputs = [
-            self._in_order(node, v, o) if v is x and o is not None else v
-            for v, o in zip(node.inputs, moved.inputs, strict=True)
-        ]
-        out = value_like(node.y, picked(node.y.shape, moved.output))
-        made = self.added.put(node.with_(op=moved.op, inputs=inputs, outputs=[out]))
-        if made.shape != node.y.shape:
-            made = self.added.put(node.make_helper(Reshape(node.y.shape), [made]))
-        self.removed.append(node)
-        self.replaced[node.y] = made
+        elif node in self.region.indifferent:
+            moved = self.region.indifferent[node]
+            inputs = [
+                v if o is None else self._in_order(node, x, o) for v, o in zip(node.inputs, moved.inputs, strict=True)
+            ]
+            self._put(node, node.with_(op=moved.op, inputs=inputs), moved.output)
+        else:
+            order = self.region.products[node]
+            (product,) = self.sweep.uses[node.y]
+            flat = self.added.put(node.with_(inputs=[self._in_order(node, x, order)]))
+            weights = permuted_weights(node, order, product)
+            self.removed.append(node)
+            self._put(
+                product, product.with_(inputs=[flat, weights, *product.inputs[2:]]), unchanged(len(product.y.shape))
+            )
 
     def _put(self, node: Node, made: Node, order: Order) -> None:
         """Replace `node` by `made`, whose output is in `order`."""

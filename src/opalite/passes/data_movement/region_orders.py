@@ -18,6 +18,7 @@ from .transposed_regions import Region
 
 _LAUNCH = 1 << 14  # bytes that are transposed in the time that a launch takes
 _CONV = 0.5  # cost of a convolution channels last, which has no blocks of channels, in transposes of its output
+_COPY = 0.5  # cost of a copy of contiguous parts, in transposes
 _SCALE = 1 << 20  # costs of the cut are multiples of it, and preferences between equal costs smaller
 _UNFUSED = 16  # preference for an Elementwise in the order of its input, with which it may be fused
 _NEVER = 1 << 80
@@ -122,7 +123,8 @@ def _readers(region: Region, tensor: Tensor) -> set[Hashable]:
 
 def needs_own_order(node: Node, region: Region) -> bool:
     """Whether the node can only read values of the region as they are written."""
-    return not (node in region.movable or node in region.indifferent or isinstance(node.op, Transpose))
+    both = (region.movable, region.indifferent, region.products)
+    return not (isinstance(node.op, Transpose) or any(node in nodes for nodes in both))
 
 
 def _transpose_cost(region: Region, v: Value) -> int:
@@ -143,7 +145,7 @@ def _flip_cost(node: Node, region: Region) -> int:
         if not region.convs:
             return 0  # parts of images are copied in any order
         written, other = (_is_contiguous(node, o) for o in (unchanged(len(moved.output)), moved.output))
-        return (_bytes(node.y) + _LAUNCH) * (written - other)
+        return int(_COPY * (_bytes(node.y) + _LAUNCH)) * (written - other)
     cost = 0
     for v in node.inputs if isinstance(node.op, Elementwise) else ():
         if v is not None and not v.is_const and v not in region.orders:

@@ -9,6 +9,7 @@ from ...ops.data_movement import Transpose
 from ..rewrite_driver import Sweep
 from .axis_orders import Order, Reordered, inverse, is_same_order, moved_axes, reorder, source_order, unchanged
 from .channels_last import reorder_conv
+from .flattened_products import flattened_product
 
 
 @dataclass(eq=False)
@@ -17,7 +18,9 @@ class Region:
 
     orders: the other order of each value, and the side on which its own order is; Transposes within the region connect
     both sides. links: these Transposes. movable: nodes that compute on either side, in the other order. indifferent:
-    readers that give the same result on either side. convs: whether convolutions can be computed channels last.
+    readers that give the same result on either side. products: Reshapes that flatten either order for a product with
+    constant weights, whose rows can be permuted, with the other order. convs: whether convolutions can be computed
+    channels last.
     """
 
     sweep: Sweep
@@ -27,6 +30,7 @@ class Region:
     links: set[Node] = field(default_factory=set)
     movable: dict[Node, Reordered] = field(default_factory=dict)
     indifferent: dict[Node, Reordered] = field(default_factory=dict)
+    products: dict[Node, Order] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         perm = self.seed.as_(Transpose).perm
@@ -83,6 +87,8 @@ class Region:
         moved = reorder_conv(node, order) if self.convs else None
         moved = moved or reorder(node, order)
         if moved is None:
+            if known and flattened_product(node, order, self.sweep) is not None:
+                self.products[node] = order
             return
         pairs = [(v, o) for v, o in zip(node.inputs, moved.inputs, strict=True) if v is not None and o is not None]
         if not all(v.is_const or self._fits(v, o, side) for v, o in pairs):
