@@ -26,18 +26,14 @@ from .transposed_regions import Region, find_regions
 
 
 def move_transposes(device: DeviceInfo | None) -> Rule:
-    """Rule: the Transposes of a region are moved to where they take the least time.
-
-    Devices that hold images in image2d keep convolutions channels first, in blocks of channels.
-    """
-    convs = device is None or not device.prefers_images
+    """Rule: the Transposes of a region are moved to where they take the least time."""
     sweeps: WeakKeyDictionary[Sweep, dict[Node, Region]] = WeakKeyDictionary()
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
         if not isinstance(node.op, Transpose):
             return None
         if sweep not in sweeps:
-            sweeps[sweep] = find_regions(sweep, convs)
+            sweeps[sweep] = find_regions(sweep, device)
         region = sweeps[sweep].get(node)
         if region is None:
             return None

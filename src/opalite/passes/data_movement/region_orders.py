@@ -16,9 +16,8 @@ from .channels_last import transposes_patches
 from .minimum_cut import Edge, minimum_cut
 from .transposed_regions import Region
 
-_LAUNCH = 1 << 14  # bytes that are transposed in the time that a launch takes
 _CONV = 0.5  # cost of a convolution channels last, which has no blocks of channels, in transposes of its output
-_COPY = 0.5  # cost of a copy of contiguous parts, in transposes
+_COPY = 0.5  # time of copying bytes in sequence, in that of transposing them
 _SCALE = 1 << 20  # costs of the cut are multiples of it, and preferences between equal costs smaller
 _UNFUSED = 16  # preference for an Elementwise in the order of its input, with which it may be fused
 _NEVER = 1 << 80
@@ -61,10 +60,12 @@ def flipped_nodes(region: Region, tensors: dict[Value, Tensor]) -> set[Node]:
             continue
         cost, source, readers = _transpose_cost(region, v), _source(region, v), _readers(region, tensor)
         transposed.append((source, readers, cost))
-        # One Transpose serves all readers of the other order.
-        gathered, spread = ("to the first", v), ("to the second", v)
-        edges += [(source, spread, cost * _SCALE), (gathered, source, cost * _SCALE)]
-        edges += [edge for r in readers for edge in ((spread, r, _NEVER), (r, gathered, _NEVER))]
+        if len(readers) < 2:
+            edges += [edge for r in readers for edge in ((source, r, cost * _SCALE), (r, source, cost * _SCALE))]
+        else:  # one Transpose serves all readers of the other order
+            gathered, spread = ("to the first", v), ("to the second", v)
+            edges += [(source, spread, cost * _SCALE), (gathered, source, cost * _SCALE)]
+            edges += [edge for r in readers for edge in ((spread, r, _NEVER), (r, gathered, _NEVER))]
         fused = [r for r in readers if isinstance(r, Node) and (not cost or isinstance(r.op, Elementwise))]
         edges += [edge for r in fused for edge in ((source, r, _UNFUSED), (r, source, _UNFUSED))]
     written = {n: _side(region, n) for n in _choosers(region)}
@@ -130,27 +131,28 @@ def needs_own_order(node: Node, region: Region) -> bool:
 def _transpose_cost(region: Region, v: Value) -> int:
     """Bytes that a Transpose of `v` moves, and its launch; 0 if it is a reshape."""
     order = region.orders[v][0]
-    return 0 if is_same_order(order, unchanged(len(order)), v.shape) else _bytes(v) + _LAUNCH
+    return 0 if is_same_order(order, unchanged(len(order)), v.shape) else _bytes(v) + region.launch
 
 
 def _flip_cost(node: Node, region: Region) -> int:
     """Bytes that are moved besides if the node computes in the other order."""
     moved = region.movable.get(node)
     if isinstance(node.op, Conv):
-        patches = _bytes(node.x) + _LAUNCH if transposes_patches(node) else 0
-        return patches + int(_CONV * (_bytes(node.y) + _LAUNCH))
+        patches = _bytes(node.x) + region.launch if transposes_patches(node) else 0
+        return patches + int(_CONV * (_bytes(node.y) + region.launch))
     if moved is None:
         return 0
     if isinstance(node.op, Concat | Slice):
         if not region.convs:
             return 0  # parts of images are copied in any order
         written, other = (_is_contiguous(node, o) for o in (unchanged(len(moved.output)), moved.output))
-        return int(_COPY * (_bytes(node.y) + _LAUNCH)) * (written - other)
+        parts = len(node.inputs)
+        return int(_COPY * _bytes(node.y) + parts * region.launch) * (written - other)
     cost = 0
     for v in node.inputs if isinstance(node.op, Elementwise) else ():
         if v is not None and not v.is_const and v not in region.orders:
             whole = (1,) * (len(moved.output) - len(v.shape)) + v.shape
-            cost += 0 if is_same_order(moved.output, unchanged(len(whole)), whole) else _bytes(v) + _LAUNCH
+            cost += 0 if is_same_order(moved.output, unchanged(len(whole)), whole) else _bytes(v) + region.launch
     return cost
 
 

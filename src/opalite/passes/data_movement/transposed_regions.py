@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node, Value
 from ...ops.data_movement import Transpose
 from ..rewrite_driver import Sweep
 from .axis_orders import Order, Reordered, inverse, is_same_order, moved_axes, reorder, source_order, unchanged
 from .channels_last import reorder_conv
 from .flattened_products import flattened_product
+
+_LAUNCH = 1 << 14  # bytes, for an unknown device
 
 
 @dataclass(eq=False)
@@ -20,12 +23,13 @@ class Region:
     both sides. links: these Transposes. movable: nodes that compute on either side, in the other order. indifferent:
     readers that give the same result on either side. products: Reshapes that flatten either order for a product with
     constant weights, whose rows can be permuted, with the other order. convs: whether convolutions can be computed
-    channels last.
+    channels last. launch: bytes that are transposed in the time that a launch takes.
     """
 
     sweep: Sweep
     seed: Node
     convs: bool
+    launch: int
     orders: dict[Value, tuple[Order, bool]] = field(default_factory=dict)
     links: set[Node] = field(default_factory=set)
     movable: dict[Node, Reordered] = field(default_factory=dict)
@@ -105,13 +109,18 @@ class Region:
                 self._add(v, o, side, waiting)
 
 
-def find_regions(sweep: Sweep, convs: bool) -> dict[Node, Region]:
-    """All regions, by the Transpose that each was found from."""
+def find_regions(sweep: Sweep, device: DeviceInfo | None) -> dict[Node, Region]:
+    """All regions, by the Transpose that each was found from.
+
+    Devices that hold images in image2d keep convolutions channels first, in blocks of channels.
+    """
+    convs = device is None or not device.prefers_images
+    launch = _LAUNCH if device is None else int(device.launch_s * device.bandwidth / 2)
     found: dict[Node, Region] = {}
     linked: set[Node] = set()
     for node in sweep.graph.nodes:
         if isinstance(node.op, Transpose) and node not in linked and _moves(node):
-            found[node] = Region(sweep, node, convs)
+            found[node] = Region(sweep, node, convs, launch)
             linked |= found[node].links
     return found
 
