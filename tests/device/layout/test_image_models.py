@@ -16,7 +16,8 @@ from opalite.passes.pipeline import optimise, place
 from opalite.plan.emit_program import emit
 from opalite.run.execute.executable import Executable
 
-from ...helpers.graphs import GraphMaker, check_same, feeds_for
+from ...helpers.graphs import GraphMaker, check_same, feeds_for, run_graph
+from ...null.layout.test_channels_last_plans import channels_last_net
 from ...null.layout.test_image_plans import small_net
 
 
@@ -49,11 +50,17 @@ def decoder() -> Graph:
     return g.done(g.add("p", "Softmax", logits, axis=1, log=False))
 
 
-@pytest.mark.parametrize("make", [small_net, decoder])
+@pytest.mark.parametrize("make", [small_net, decoder, channels_last_net])
 def test_images_give_what_buffers_give(rt: Runtime, make: Any) -> None:
     if not rt.info.image_support:
         pytest.skip("the device has no images")
     check_same(run(rt, make(), Memory.BUFFER), run(rt, make(), Memory.IMAGE2D))
+
+
+def test_channels_last_gives_what_the_references_give(rt: Runtime) -> None:
+    graph = channels_last_net()
+    wanted = run_graph(graph, feeds_for(graph))
+    check_same(wanted, run(rt, graph, Memory.BUFFER), tolerance=1e-4)
 
 
 def test_half_images(rt: Runtime) -> None:
