@@ -167,7 +167,7 @@ class _Rebuilt:
             return True
         region = self.region
         users = self.sweep.uses.get(v, ())
-        return any(needs_own_order(n, region) or (n in region.movable and n not in self.flipped) for n in users)
+        return any(needs_own_order(n, v, region) or (n in region.movable and n not in self.flipped) for n in users)
 
     def _any_order(self, v: Value) -> tuple[Value, Order]:
         """`v` as stored in the first of its orders, with the order."""

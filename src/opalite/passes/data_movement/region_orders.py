@@ -116,16 +116,18 @@ def _readers(region: Region, tensor: Tensor) -> set[Hashable]:
     found: set[Hashable] = set()
     for v in tensor.names:
         users = region.sweep.uses.get(v, ())
-        found.update(n for n in users if n in region.movable)
-        if v in region.sweep.exposed or any(needs_own_order(n, region) for n in users):
+        found.update(n for n in users if n in region.movable and not needs_own_order(n, v, region))
+        if v in region.sweep.exposed or any(needs_own_order(n, v, region) for n in users):
             found.add(region.orders[v][1])
     return found
 
 
-def needs_own_order(node: Node, region: Region) -> bool:
-    """Whether the node can only read values of the region as they are written."""
-    both = (region.movable, region.indifferent, region.products)
-    return not (isinstance(node.op, Transpose) or any(node in nodes for nodes in both))
+def needs_own_order(node: Node, v: Value, region: Region) -> bool:
+    """Whether the node can only read `v`, a value of the region, as it is written."""
+    moved = region.movable.get(node) or region.indifferent.get(node)
+    if moved is not None:
+        return any(given is v and order is None for given, order in zip(node.inputs, moved.inputs, strict=True))
+    return not isinstance(node.op, Transpose) and node not in region.products
 
 
 def _transpose_cost(region: Region, v: Value) -> int:
@@ -149,8 +151,8 @@ def _flip_cost(node: Node, region: Region) -> int:
         parts = len(node.inputs)
         return int(_COPY * _bytes(node.y) + parts * region.launch) * (written - other)
     cost = 0
-    for v in node.inputs if isinstance(node.op, Elementwise) else ():
-        if v is not None and not v.is_const and v not in region.orders:
+    for v, order in zip(node.inputs, moved.inputs, strict=True) if isinstance(node.op, Elementwise) else ():
+        if v is not None and not v.is_const and order is None:
             whole = (1,) * (len(moved.output) - len(v.shape)) + v.shape
             cost += 0 if is_same_order(moved.output, unchanged(len(whole)), whole) else _bytes(v) + region.launch
     return cost

@@ -79,26 +79,15 @@ class Region:
         """Add a node that can compute in the other order, with its inputs and its output."""
         if len(node.outputs) != 1 or not node.inputs:
             return
-        known = [v for v in node.inputs if v in self.orders]
-        if known:
-            order, side = self.orders[known[0]]
-        else:
-            (written, side), order = self.orders[node.y], ()
-            found = source_order(node, written)
-            if found is None:
-                return
-            order = found
-        moved = reorder_conv(node, order) if self.convs else None
-        moved = moved or reorder(node, order)
-        if moved is None:
-            if known and flattened_product(node, order, self.sweep) is not None:
-                self.products[node] = order
+        found = self._reordered(node)
+        if found is None:
             return
+        moved, side = found
         pairs = [(v, o) for v, o in zip(node.inputs, moved.inputs, strict=True) if v is not None and o is not None]
         if not all(v.is_const or self._fits(v, o, side) for v, o in pairs):
             return
         if moved.output == unchanged(len(node.y.shape)):
-            if len(pairs) == 1 and known:
+            if len(pairs) == 1 and pairs[0][0] in self.orders:
                 self.indifferent[node] = moved
             return
         if not self._fits(node.y, moved.output, side):
@@ -107,6 +96,27 @@ class Region:
         for v, o in (*pairs, (node.y, moved.output)):
             if v not in self.orders and not v.is_const:
                 self._add(v, o, side, waiting)
+
+    def _reordered(self, node: Node) -> tuple[Reordered, bool] | None:
+        """The node in the other order of one of its inputs or of its output, with the side on which it is written."""
+        for i, v in enumerate(node.inputs):
+            if v in self.orders:
+                order, side = self.orders[v]
+                moved = self._in_order(node, order)
+                if moved is not None and moved.inputs[i] is not None:
+                    return moved, side
+                if moved is None and i == 0 and flattened_product(node, order, self.sweep) is not None:
+                    self.products[node] = order
+        if node.y in self.orders:
+            written, side = self.orders[node.y]
+            source = source_order(node, written)
+            moved = None if source is None else self._in_order(node, source)
+            return None if moved is None else (moved, side)
+        return None
+
+    def _in_order(self, node: Node, order: Order) -> Reordered | None:
+        moved = reorder_conv(node, order) if self.convs else None
+        return moved or reorder(node, order)
 
 
 def find_regions(sweep: Sweep, device: DeviceInfo | None) -> dict[Node, Region]:

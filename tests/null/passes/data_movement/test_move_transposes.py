@@ -282,68 +282,6 @@ CASES = (
     ),
     Case(
         "move_transposes",
-        "the weights of a product of flattened pixels are permuted",
-        MOVE,
-        """
-        graph g(%x: f32[2,3,2,2]) {
-            const %w: f32[12,1] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
-            %n = Normalize(%x, -, -) {epsilon=0.001, kind="instance"}
-            %t = Transpose(%n) {perm=[0, 2, 3, 1]}
-            %e = Elementwise(%t) {expr="neg($0)"}
-            %r = Reshape(%e) {shape=[2, 12]}
-            %y = MatMul(%r, %w) {trans_a=false, trans_b=false}
-            return %y
-        }
-        """,
-        """
-        graph g(%x: f32[2,3,2,2]) {
-            const %w: f32[12,1] = [1, 4, 7, 10, 2, 5, 8, 11, 3, 6, 9, 12]
-            %n = Normalize(%x, -, -) {epsilon=0.001, kind="instance"}
-            %e = Elementwise(%n) {expr="neg($0)"}
-            %r = Reshape(%e) {shape=[2, 12]}
-            %y = MatMul(%r, %w) {trans_a=false, trans_b=false}
-            return %y
-        }
-        """,
-    ),
-    Case(
-        "move_transposes",
-        "stored rows of weights are permuted too",
-        MOVE,
-        """
-        graph g(%x: f32[2,3,2,2]) {
-            const %w: f32[1,12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
-            %t = Transpose(%x) {perm=[0, 2, 3, 1]}
-            %r = Reshape(%t) {shape=[2, 12]}
-            %y = MatMul(%r, %w) {trans_a=false, trans_b=true}
-            return %y
-        }
-        """,
-        """
-        graph g(%x: f32[2,3,2,2]) {
-            const %w: f32[1,12] = [1, 4, 7, 10, 2, 5, 8, 11, 3, 6, 9, 12]
-            %r = Reshape(%x) {shape=[2, 12]}
-            %y = MatMul(%r, %w) {trans_a=false, trans_b=true}
-            return %y
-        }
-        """,
-    ),
-    Case(
-        "move_transposes",
-        "flattened pixels with two readers",
-        MOVE,
-        """
-        graph g(%x: f32[2,3,2,2]) {
-            const %w: f32[12,2] = seed 1
-            %t = Transpose(%x) {perm=[0, 2, 3, 1]}
-            %r = Reshape(%t) {shape=[2, 12]}
-            %y = MatMul(%r, %w) {trans_a=false, trans_b=false}
-            return %y, %r
-        }
-        """,
-    ),
-    Case(
-        "move_transposes",
         "computed operands of fewer axes",
         MOVE,
         """
@@ -378,58 +316,6 @@ CASES = (
         """,
     ),
 )
-
-
-RESIZE = (
-    'mode="linear", coordinate="half_pixel", nearest_mode="floor", cubic_a=-0.75, exclude_outside=false, '
-    "antialias=false, roi=none, extrapolation=0.0"
-)
-POSITION = "cast<f32>(%0); mul($0, %1); max(%2, $1)"
-OPERATORS = (
-    ("Pad(%f) {pads=[0, 1, 2, 0, 0, 0, 1, 3], EDGE}", "Pad(%x) {pads=[0, 2, 0, 1, 0, 1, 3, 0], EDGE}"),
-    (
-        "Slice(%f) {starts=[0, 5, 1, 0], steps=[1, -2, 1, 1], sizes=[2, 3, 3, 6]}",
-        "Slice(%x) {starts=[0, 1, 0, 5], steps=[1, 1, 1, -2], sizes=[2, 3, 6, 3]}",
-    ),
-    ("Concat(%f, %f) {axis=1}", "Concat(%x, %x) {axis=3}"),
-    ("Softmax(%f) {axis=1, log=false}", "Softmax(%x) {axis=3, log=false}"),
-    ("Cumulative(%f) {axis=2, SUM}", "Cumulative(%x) {axis=1, SUM}"),
-    ('Reduce(%f) {axes=[1, 3], keepdims=true, kind="max"}', 'Reduce(%x) {axes=[2, 3], keepdims=true, kind="max"}'),
-    ("ArgReduce(%f) {axis=1, LARGEST}", "ArgReduce(%x) {axis=3, LARGEST}"),
-    ("Gather(%f, %i) {axis=1}", "Gather(%x, %i) {axis=3}"),
-    (
-        "Resize(%f) {sizes=[2, 8, 8, 6], scales=[1.0, 1.0, 2.0, 1.0], RESIZE}",
-        "Resize(%x) {sizes=[2, 8, 6, 8], scales=[1.0, 2.0, 1.0, 1.0], RESIZE}",
-    ),
-    ("Elementwise(%f, %p) {expr=AT2}", "Elementwise(%x, %q) {expr=AT1}"),
-)
-"""Operators on [2,8,4,6] from an input [2,4,6,8], and the same channels last."""
-
-SHORT = {
-    "EDGE": 'mode="edge", value=0',
-    "SUM": 'kind="sum", exclusive=false, reverse=true',
-    "LARGEST": 'keepdims=true, kind="max", select_last=false',
-    "RESIZE": RESIZE,
-    "AT1": f'"coord<i32>(1:i32); {POSITION}"',
-    "AT2": f'"coord<i32>(2:i32); {POSITION}"',
-}
-
-
-@pytest.mark.parametrize(("first", "last"), OPERATORS, ids=[first.split("(")[0] for first, _ in OPERATORS])
-def test_an_operator_between_transposes(first: str, last: str) -> None:
-    text = """
-        graph g(%x: f32[2,4,6,8]) {{
-            const %i: i64[3] = [1, 7, 0]
-            const %{name}: f32{shape} = fill 0.5
-            {lines}
-            return %y
-        }}
-    """
-    turned = f"%f = Transpose(%x) {{perm=[0, 3, 1, 2]}}\n%o = {first}\n%y = Transpose(%o) {{perm=[0, 2, 3, 1]}}"
-    for name, attributes in SHORT.items():
-        turned, last = turned.replace(name, attributes), last.replace(name, attributes)
-    before = text.format(name="p", shape="[8,1,1]", lines=turned)
-    check(Case("move_transposes", first, MOVE, before, text.format(name="q", shape="[8]", lines=f"%y = {last}")))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
