@@ -13,6 +13,7 @@ from .decoder_inputs import BRANCH, DecoderInputs, find_decoder_inputs
 from .embedding import VECTORS, Embedding, open_embedding
 from .logits_head import vocabulary_of
 from .model_folder import ModelFolder
+from .prepare_step import StepPreparation
 
 if TYPE_CHECKING:
     from ..run.api.caches.model_state import State
@@ -38,7 +39,8 @@ class Decoder:
             self.embedding = open_embedding(folder, open_session, self.inputs.sequence)
             self.inputs = replace(self.inputs, embed=self.embedding.rows)
         self._vectors: Any = None  # of the positions of the prompt that are given
-        self._cache, self._head_size = cache, config.get("head_size")
+        self._cache, self.sizes = cache, self._sizes(config.get("head_size"))
+        self._preparation: StepPreparation | None = None
         self._state: State | None = self.new_state() if self.inputs.caches else None
         self._prefill_session: InferenceSession | None = None
         self._prefill_inputs = self.inputs
@@ -57,7 +59,7 @@ class Decoder:
 
     def new_state(self) -> State:
         """Return an empty state of the decoder."""
-        return self.session.state(self.inputs.pairs, cache=self._cache, sizes=self._sizes(self._head_size))
+        return self.session.state(self.inputs.pairs, cache=self._cache, sizes=self.sizes)
 
     def _sizes(self, head: Any) -> dict[str, int]:
         """Return dynamic row sizes of caches: onnxruntime-genai's builder declares them outside the model."""
@@ -169,6 +171,8 @@ class Decoder:
         if self._state is None:
             self._tokens += tokens
             return self._run(self.session, self.inputs, self._tokens, 0)[0]
+        if self._preparation is None and not self._tokens and not self._encoded:
+            self._preparation = StepPreparation(self, len(tokens))
         if self._prefill_session is not None and not self._tokens:
             return self._read_prompt(tokens)
         logits = None
@@ -256,6 +260,8 @@ class Decoder:
         return {n: self._encoded[n] for n in names if n in self._encoded and n not in taken}
 
     def close(self) -> None:
+        if self._preparation is not None:
+            self._preparation.wait()
         for session in self.sessions:
             session.close()
 
