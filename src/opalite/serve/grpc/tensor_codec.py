@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from ..proto.message_classes import ModelInferRequest, ModelInferResponse
 from ..wire.client_limits import GrpcLimits
-from ..wire.datatypes import array_from_raw, count_of, dtype_of, raw_from_array
+from ..wire.datatypes import array_from_raw, check_texts, count_of, dtype_of, raw_from_array
 from ..wire.infer_messages import Array, InferRequest, InferResponse, Parameter, RequestedOutput, Tensor
 from ..wire.serve_errors import Invalid, TooLarge, Unsupported
 from .wire_format import field_of, split_fields
@@ -193,6 +193,7 @@ def _typed(tensor: Any, shape: Sequence[int], what: str) -> Array:
     if len(values) != count:
         raise Invalid(f"{what}: shape {list(shape)} has {count} elements, but contents.{name} has {len(values)}")
     if tensor.datatype == "BYTES":
+        check_texts(count, what)
         texts = np.empty(count, object)
         texts[:] = list(values)
         return texts.reshape(shape)

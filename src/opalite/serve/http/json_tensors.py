@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..wire.datatypes import Array, dtype_of
+from ..wire.datatypes import Array, check_texts, dtype_of
 from ..wire.serve_errors import Invalid, Unsupported
 
 _BINARY_ONLY = ("FP16", "BF16")
@@ -81,6 +81,7 @@ def _check_kinds(where: str, datatype: str, found: set[type]) -> None:
 def _array(where: str, datatype: str, flat: list[Any]) -> Array:
     try:
         if datatype == "BYTES":
+            check_texts(len(flat), where)
             array = np.empty(len(flat), object)
             array[:] = [text.encode() for text in flat]
             return array

@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .serve_errors import Invalid
+from .serve_errors import Invalid, TooLarge
 
 Array = np.ndarray[Any, Any]
 
@@ -41,6 +41,8 @@ _OF_ONNX = {dtype.name: name for name, dtype in _DTYPES.items()} | {
 }
 _LENGTH = struct.Struct("<I")
 DATATYPES = tuple(_DTYPES)
+MOST_TEXTS = 1 << 20
+"""Most elements of a BYTES tensor."""
 
 
 def dtype_of(datatype: str) -> np.dtype[Any]:
@@ -131,9 +133,16 @@ def _pieces(array: Array) -> list[bytes]:
     return pieces
 
 
+def check_texts(count: int, what: str) -> None:
+    """TooLarge for more elements of BYTES than are taken: each is an object of Python, which others wait for."""
+    if count > MOST_TEXTS:
+        raise TooLarge(f"{what} has {count} elements of BYTES, and {MOST_TEXTS} are allowed")
+
+
 def _texts_from_raw(count: int, raw: memoryview, what: str) -> Array:
     if count > raw.nbytes // 4:
         raise Invalid(f"{what}: {count} elements of BYTES take 4 bytes each and more, but {raw.nbytes} bytes came")
+    check_texts(count, what)
     found = np.empty(count, object)
     at = 0
     for i in range(count):

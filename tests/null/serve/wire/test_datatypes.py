@@ -7,6 +7,7 @@ import pytest
 
 from opalite.serve.wire.datatypes import (
     DATATYPES,
+    MOST_TEXTS,
     array_from_raw,
     datatype_of_onnx,
     dtype_of,
@@ -14,7 +15,7 @@ from opalite.serve.wire.datatypes import (
     raw_size,
     triton_name,
 )
-from opalite.serve.wire.serve_errors import Invalid
+from opalite.serve.wire.serve_errors import Invalid, TooLarge
 
 
 @pytest.mark.parametrize("datatype", [d for d in DATATYPES if d != "BYTES"])
@@ -68,3 +69,8 @@ def test_names_of_onnx_and_triton() -> None:
     assert datatype_of_onnx("seq(tensor(float))") is None
     assert datatype_of_onnx("tensor(complex64)") is None
     assert [triton_name(d) for d in ("BF16", "BYTES")] == ["TYPE_BF16", "TYPE_STRING"]
+
+
+def test_texts_have_a_number() -> None:
+    with pytest.raises(TooLarge, match="1048577 elements of BYTES, and 1048576 are allowed"):
+        array_from_raw("BYTES", [MOST_TEXTS + 1], bytes(4 * (MOST_TEXTS + 1)), "input 't'")
