@@ -5,6 +5,7 @@ Longer than 400 lines: a command with what it does to three kinds of files.
     python -m tests.fuzz.corrupt --what onnx --seconds 600 --seed 1 [--count N] [--out FOLDER]
     python -m tests.fuzz.corrupt --what opal …
     python -m tests.fuzz.corrupt --what tflite …
+    python -m tests.fuzz.corrupt --what paddle …
     python -m tests.fuzz.corrupt --what cache … [--jobs N]
 
 Each seed damages one file, or several of a cache, and tries it in a process forked from one that has imported
@@ -36,6 +37,10 @@ from typing import Any
 
 import numpy as np
 
+from opalite.importer.paddle.read.messages import message
+
+from ..helpers.forged_bundles import mutate
+from ..helpers.paddle_files import combined
 from .damage import damage_bytes, damage_files, damage_proto
 from .jobs import THREADS, add_arguments, run_jobs, shares
 
@@ -48,7 +53,10 @@ Feeds = Mapping[str, Any]
 
 @dataclass
 class Subject:
-    """A model whose right answer is known: its bytes, feeds and outputs, and its bundle."""
+    """A model whose right answer is known: its bytes, feeds and outputs, and its bundle.
+
+    ending: of its file. beside: contents of a file of the same name with another ending, such as parameters.
+    """
 
     name: str
     model: bytes
@@ -56,6 +64,16 @@ class Subject:
     want: list[Any] = field(default_factory=list)
     bundle: bytes = b""
     files: set[str] = field(default_factory=set)  # of the cache, which its runs made
+    ending: str = "onnx"
+    beside: tuple[str, bytes] | None = None
+
+    def write(self, path: Path, raw: bytes, beside: bytes | None = None) -> Path:
+        """Write the model, or other contents in its place."""
+        path = path.with_suffix(f".{self.ending}")
+        path.write_bytes(raw)
+        if self.beside is not None:
+            path.with_suffix(f".{self.beside[0]}").write_bytes(self.beside[1] if beside is None else beside)
+        return path
 
 
 @dataclass(frozen=True)
@@ -78,8 +96,34 @@ def make_lite_subjects(count: int) -> list[Subject]:
     for seed in range(40):
         case = make_case(seed, 4)
         if case is not None and len(case.graph.operators) > 2 and len(found) < count:
-            found.append(Subject(f"graph {seed}: {case.operators}", case.model, case.feeds))
+            found.append(Subject(f"graph {seed}: {case.operators}", case.model, case.feeds, ending="tflite"))
     return found
+
+
+def make_paddle_subjects() -> list[Subject]:
+    """Programs of Paddle in both formats: layers with parameters, detection, a loop and a branch."""
+    from .paddle_programs import PROGRAMS
+
+    found = []
+    for name, make in PROGRAMS.items():
+        program = make()
+        beside = None
+        if program.params:
+            beside = ("pdiparams", combined(program.params))
+        kinds = {"json": program.pir(), "pdmodel": program.program_desc(program.blocks)}
+        for ending, raw in kinds.items():
+            if ending == "pdmodel" or not program.blocks:
+                found.append(Subject(f"{name}.{ending}", raw, program.inputs, ending=ending, beside=beside))
+    return found
+
+
+def damage_program(raw: bytes, rng: random.Random) -> tuple[bytes, str]:
+    """A program that says something else."""
+    if raw[:1] != b"{":
+        return damage_proto(raw, rng, message("Program"))
+    program = json.loads(raw)
+    what = ", ".join(mutate(program["program"], rng) for _ in range(rng.choice((1, 1, 2))))
+    return json.dumps(program).encode(), what
 
 
 def make_subjects() -> list[Subject]:
@@ -118,8 +162,8 @@ class Campaign:
     """Seeds of one kind of file, in `folder`, where faults are kept."""
 
     def __init__(self, what: str, folder: Path, *, names: Sequence[str] = (), tunes: bool = False) -> None:
-        """what: 'onnx', 'opal', 'tflite' or 'cache'. names: of ONNX models; without them all, and more .tflite files.
-        tunes: whether the cache holds tuning."""
+        """what: 'onnx', 'opal', 'tflite', 'paddle' or 'cache'. names: of ONNX models; without them all, and more
+        .tflite files. tunes: whether the cache holds tuning."""
         self.what = what
         self.folder = folder
         self._tunes = tunes
@@ -130,7 +174,9 @@ class Campaign:
         for name in ("home/.cache", "tmp", "here", "files", "cache"):
             (self._box / name).mkdir(parents=True, exist_ok=True)
         self._template.mkdir(exist_ok=True)
-        if what == "tflite":
+        if what == "paddle":
+            self.subjects = make_paddle_subjects()
+        elif what == "tflite":
             self.subjects = make_lite_subjects(2 if names else 6)
         else:
             self.subjects = [s for s in make_subjects() if not names or s.name in names]
@@ -160,7 +206,8 @@ class Campaign:
         """A child's part: the right answer, what else the campaign needs, and which modules that took."""
         import opalite
 
-        session = opalite.InferenceSession(subject.model, precision="fp32")
+        model = subject.model if subject.beside is None else subject.write(self.folder / "subject", subject.model)
+        session = opalite.InferenceSession(model, precision="fp32")
         np.savez(answer, *session.run(None, subject.feeds))
         if self.what == "opal":
             shapes = {name: np.shape(value) for name, value in subject.feeds.items()}
@@ -221,9 +268,8 @@ class Campaign:
         rng = random.Random(f"{self.what} {seed}")
         subject = rng.choice([s for s in self.subjects if s.bundle or self.what != "opal"])
         other = rng.choice(self.subjects)
-        ending = self.what if self.what in ("opal", "tflite") else "onnx"
-        path = self._box / "files" / f"case.{ending}"
-        raw, what = subject.model, ""
+        path = self._box / "files" / "case.opal"
+        raw, what, beside = subject.model, "", None
         if self.what == "cache":
             shutil.rmtree(self._box / "cache", ignore_errors=True)
             shutil.copytree(self._template, self._box / "cache", symlinks=True)
@@ -232,9 +278,16 @@ class Campaign:
             raw, what = damage_bytes(subject.bundle, other.bundle, rng)
         elif self.what == "onnx" and rng.random() < 0.5:
             raw, what = damage_proto(subject.model, rng)
+        elif self.what == "paddle" and subject.beside is not None and rng.random() < 0.2:
+            beside, what = damage_bytes(subject.beside[1], subject.model, rng)
+        elif self.what == "paddle" and rng.random() < 0.6:
+            raw, what = damage_program(subject.model, rng)
         else:
             raw, what = damage_bytes(subject.model, other.model, rng)
-        path.write_bytes(raw)
+        if self.what == "opal":
+            path.write_bytes(raw)
+        else:
+            path = subject.write(path, raw, beside)
         return subject, what, path
 
     def _judge(self, subject: Subject, path: Path) -> tuple[str, str]:
@@ -253,7 +306,7 @@ class Campaign:
             return "exception", traceback.format_exc()[-1500:]
         if len(got) == len(subject.want) and all(map(_equal, got, subject.want)):
             return "right", ""
-        if self.what == "tflite":
+        if self.what in ("tflite", "paddle"):
             return "another model", ""
         if self.what != "onnx":
             return "wrong", _differences(got, subject.want)
@@ -421,7 +474,7 @@ def main() -> int:
     p = argparse.ArgumentParser(
         prog="python -m tests.fuzz.corrupt", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    p.add_argument("--what", choices=["onnx", "opal", "tflite", "cache"], required=True)
+    p.add_argument("--what", choices=["onnx", "opal", "tflite", "paddle", "cache"], required=True)
     p.add_argument("--seed", type=int, default=0, help="the first seed")
     p.add_argument("--count", type=int, help="how many seeds; without it, as many as --seconds allows")
     p.add_argument("--seconds", type=float, help="when to stop; 60 without --count")

@@ -58,9 +58,9 @@ def damage_bytes(raw: bytes, other: bytes, rng: random.Random) -> tuple[bytes, s
     return bytes(b), what
 
 
-def damage_proto(raw: bytes, rng: random.Random) -> tuple[bytes, str]:
+def damage_proto(raw: bytes, rng: random.Random, kind: Any = onnx.ModelProto) -> tuple[bytes, str]:
     """A model with one to three of its fields changed, and their names: a whole message that says something else."""
-    model = onnx.ModelProto.FromString(raw)
+    model = kind.FromString(raw)
     done = [_damage_field(model, rng) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
     return model.SerializeToString(), ", ".join(done)
 
@@ -120,13 +120,19 @@ def _move_outside(tensor: Any, rng: random.Random) -> str:
     return f"data in {place[:20]!r}"
 
 
+def _names(model: Any) -> list[str]:
+    """Names of values and operators of an ONNX model, or of a program of Paddle."""
+    if hasattr(model, "graph"):
+        return [n for node in model.graph.node for n in (*node.input, *node.output, node.op_type)]
+    ops = [op for block in model.blocks for op in block.ops]
+    return [n.decode() for op in ops for n in (op.type, *(n for s in (*op.inputs, *op.outputs) for n in s.arguments))]
+
+
 def _other(model: Any, f: Any, value: Any, rng: random.Random) -> Any:
     """Another value for the field `f`, of its type."""
     if f.type in (f.TYPE_STRING, f.TYPE_BYTES):
-        names = [n for node in model.graph.node for n in (*node.input, *node.output, node.op_type)] or ["x"]
-        text = rng.choice(
-            [*names, "", "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"), "x" * 3000, "Loop", "If"]
-        )
+        others = ["", "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"), "x" * 3000, "Loop", "If"]
+        text = rng.choice([*(_names(model) or ["x"]), *others])
         return text if f.type == f.TYPE_STRING else text.encode()
     if f.type in (f.TYPE_FLOAT, f.TYPE_DOUBLE):
         return rng.choice((0.0, -1.0, 1e30, float("inf"), float("nan"), 1e-30, float(value) * 1.5))

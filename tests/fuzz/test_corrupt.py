@@ -29,7 +29,7 @@ print(len(campaign.found), "seeds,", len({f.kind for f in campaign.found}), "kin
 """
 
 
-@pytest.mark.parametrize(("what", "count"), [("onnx", 90), ("opal", 90), ("tflite", 60), ("cache", 8)])
+@pytest.mark.parametrize(("what", "count"), [("onnx", 90), ("opal", 90), ("tflite", 60), ("paddle", 60), ("cache", 8)])
 def test_damaged_files_are_noticed(what: str, count: int, tmp_path: Path) -> None:
     """No death, no wrong answer, and no file where none belongs."""
     root = Path(__file__).parents[2]

@@ -37,6 +37,7 @@ class PaddleProgram:
     outputs: Sequence[str] = ("y",)
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     ops: list[tuple[str, dict[str, list[str]], dict[str, list[str]], dict[str, Any]]] = field(default_factory=list)
+    blocks: Sequence[Sequence[Any]] = ()
 
     def op(
         self, kind: str, inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, Sequence[str]], **attrs: Any
@@ -62,7 +63,8 @@ class PaddleProgram:
     # ProgramDesc
 
     def program_desc(self, blocks: Sequence[Sequence[Any]] = ()) -> bytes:
-        """The bytes of a .pdmodel file. blocks: operators of inner blocks."""
+        """The bytes of a .pdmodel file. blocks: operators of inner blocks, by default the program's own."""
+        blocks = blocks or self.blocks
         program = message("Program")()
         main = program.blocks.add(idx=0, parent_idx=-1)
         for name, array in (*self.inputs.items(), *self.params.items()):
@@ -71,6 +73,10 @@ class PaddleProgram:
             tensor = var.type.lod_tensor.tensor
             tensor.data_type = _NUMBERS[str(array.dtype)]
             tensor.dims.extend(array.shape if name in self.params else self.declared(name))
+        for name in self.outputs:
+            if name not in self.inputs:
+                var = main.vars.add(name=name.encode())
+                var.type.type, var.type.lod_tensor.tensor.data_type = 7, 5
         for i, name in enumerate(self.inputs):
             add_op(main, "feed", {"X": ["feed"]}, {"Out": [name]}, {"col": i})
         for op in self.ops:

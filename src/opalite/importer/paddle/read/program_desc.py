@@ -145,23 +145,25 @@ class _Reader:
 
     def _feed(self, op: Any, names: _Names, depth: int) -> list[NodeDef]:
         name = _one(op.outputs, "Out")
-        declared = self._vars.get(name)
-        if declared is None:
-            raise ModelFormatError(f"the program feeds '{name}', which it does not declare")
-        tensor = declared.type.lod_tensor.tensor
+        tensor = self._declared(name, "feeds")
         self._result.inputs.append(port(name, by_number(tensor.data_type), tensor.dims))
         names.values[name] = name
         return []
 
     def _fetch(self, op: Any, names: _Names, depth: int) -> list[NodeDef]:
         name = _one(op.inputs, "X")
-        tensor = self._vars[name].type.lod_tensor.tensor if name in self._vars else None
-        dtype, dims = (None, ()) if tensor is None else (by_number(tensor.data_type), tuple(tensor.dims))
+        tensor = self._declared(name, "fetches")
         value = names.read(name)
         # An input that the program has overwritten cannot have the name of both.
         shown = f"{name}/out" if name in self._kept and value != name else name
-        self._result.outputs.append(port(shown, dtype, dims))
+        self._result.outputs.append(port(shown, by_number(tensor.data_type), tensor.dims))
         return [] if value == shown else [onnx_node("Identity", [value], [shown])]
+
+    def _declared(self, name: str, how: str) -> Any:
+        """Return the declaration of a tensor that the program feeds or fetches."""
+        if name not in self._vars:
+            raise ModelFormatError(f"the program {how} '{name}', which it does not declare")
+        return self._vars[name].type.lod_tensor.tensor
 
     # Blocks
 
