@@ -19,6 +19,9 @@ from .host_tasks import ComputedTask, Runner, Values, number_of
 from .model_importer import ModelImporter
 from .name_scopes import Item
 
+FIRST_WATCHED = 1024
+"""Iterations after which a loop without a limit is looked at: whether the last one has changed anything."""
+
 
 @dataclass(frozen=True)
 class LoopCarried:
@@ -112,8 +115,11 @@ class BodyTask(ComputedTask):
         after = int(ends) + len(state)
         going = True
         i = due = 0
+        # Without a limit, and without the iteration's number, equal states mean equal iterations for ever.
+        may_hang = most is None and not columns and not self._reads(carried.counter)
+        watched = FIRST_WATCHED if may_hang else 0
         while going and (most is None or i < most):
-            given = inputs(i, state)
+            given, before = inputs(i, state), state
             if batched is not None and i >= due:
                 left, feeds = None if most is None else most - i, self.body.feeds(given, values)
                 found = batched.repeat(self.body.importer, feeds, carried, i, left, [a[i:] for a in scanned])
@@ -123,6 +129,8 @@ class BodyTask(ComputedTask):
                     for column, some in zip(columns, rows, strict=True):
                         column.extend(some)
                     i += made
+                    if may_hang and going:
+                        self._check_progress(before, state)
                     continue
                 due = max(2 * i, i + 1)
             outs = self.body.run(given, values, runner)
@@ -131,7 +139,23 @@ class BodyTask(ComputedTask):
             for column, row in zip(columns, outs[after:], strict=True):
                 column.add(np.asarray(row))
             i += 1
+            if i == watched and going:
+                self._check_progress(before, state)
+                watched *= 2
         return state
+
+    def _reads(self, name: str) -> bool:
+        """Whether the body reads one of its inputs."""
+        graph = self.body.graph
+        return any(name in node.reads for node in graph.nodes) or any(v.name == name for v in graph.outputs)
+
+    def _check_progress(self, before: Sequence[Any], after: Sequence[Any]) -> None:
+        """Raise ModelError if an iteration that is to be repeated has changed nothing."""
+        if any(v is None or isinstance(v, (list, tuple)) for v in (*before, *after)):
+            return
+        arrays = [[np.asarray(v) for v in values] for values in (before, after)]
+        if all(a.shape == b.shape and a.tobytes() == b.tobytes() for a, b in zip(*arrays, strict=True)):
+            raise ModelError("the loop would never end: its condition holds, and an iteration changes nothing")
 
 
 class LoopTask(BodyTask):

@@ -8,6 +8,7 @@ from typing import Any
 
 from onnx import AttributeProto, defs
 
+from ....errors import ModelFormatError
 from ....ir import DType
 from ...proto.constants import Constants
 from ...proto.decode import ValueInfo
@@ -78,7 +79,26 @@ def loop(
     inputs = [ValueInfo(f"{outputs[0]}/{name}", "tensor", dtype, ()) for name, dtype in ports]
     inputs += map(ValueInfo, carried)
     body = make_graph("body", tuple(inputs), tuple(map(ValueInfo, results)), nodes, Constants())
+    if not _may_end(body, carried):
+        raise ModelFormatError(
+            f"the loop that gives '{outputs[0]}' would never end: its condition depends on nothing new"
+        )
     return onnx_node("Loop", ["", condition, *state], outputs, body=body)
+
+
+def _may_end(body: GraphDef, carried: Sequence[str]) -> bool:
+    """Whether the condition of a loop's body depends on a value that its iterations change."""
+    made = {name: node for node in body.nodes for name in node.outputs}
+    waiting, seen = [body.outputs[0].name], set(carried)
+    changed = {name for name, v in zip(carried, body.outputs[1:], strict=False) if v.name != name}
+    while waiting:
+        name = waiting.pop()
+        if name in changed:
+            return True
+        if name in made and name not in seen:
+            seen.add(name)
+            waiting += made[name].reads
+    return False
 
 
 # Sizes that depend on data: the host runs such operators, as ONNX's

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.errors import ModelFormatError, UnsupportedOpError
+from opalite.errors import ModelError, ModelFormatError, UnsupportedOpError
 from opalite.importer import load_model
 from opalite.importer.paddle.read.messages import message
 from opalite.importer.paddle.read.program_desc import spelled
@@ -121,3 +121,18 @@ def test_complex_attributes_are_refused() -> None:
     a.scalar.c.r = 1.0
     with pytest.raises(UnsupportedOpError, match="complex number"):
         load_model(program.SerializeToString())
+
+
+def test_a_loop_that_would_never_end() -> None:
+    step = ("increment", {"X": ["i"]}, {"Out": ["i"]}, {"step": 1.0})
+    test = ("less_than", {"X": ["i"], "Y": ["n"]}, {"Out": ["c"]}, {})
+    for body, said in (
+        ([step], "its condition depends on nothing new"),
+        ([("increment", {"X": ["i"]}, {"Out": ["i"]}, {"step": 0.0}), test], "an iteration changes nothing"),
+    ):
+        program = PaddleProgram({"n": ONE}, outputs=("i",))
+        program.op("fill_constant", {}, {"Out": ["i"]}, shape=(1,), value=0.0, dtype=3)
+        program.op("less_than", {"X": ["i"], "Y": ["n"]}, {"Out": ["c"]})
+        program.op("while", {"X": ["i", "n"], "Condition": ["c"]}, {"Out": ["i", "c"]}, sub_block=1)
+        with pytest.raises(ModelError, match=said):
+            NumpySession(program.program_desc([body])).run({"n": ONE})
