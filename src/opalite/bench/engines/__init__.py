@@ -19,7 +19,7 @@ from ...errors import InputError
 
 Array = np.ndarray[Any, Any]
 
-BUILT_IN = ("opalite", "onnxruntime", "openvino", "litert")
+BUILT_IN = ("opalite", "onnxruntime", "openvino", "litert", "paddle")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def find_maker(name: str, function: str = "make_engine") -> Callable[[EngineOpti
         module = importlib.import_module(path)
     except ImportError as e:
         if name in BUILT_IN:
-            package = {"ai_edge_litert": "ai-edge-litert"}.get(e.name or "", e.name)
+            package = {"ai_edge_litert": "ai-edge-litert", "paddle": "paddlepaddle"}.get(e.name or "", e.name)
             raise InputError(f"engine '{name}' needs the package '{e.name}': pip install {package}") from e
         known = ", ".join(BUILT_IN)
         raise InputError(f"engine '{name}' could not be imported ({e}); built in: {known}, or a dotted module") from e

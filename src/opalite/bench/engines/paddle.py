@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from paddle import inference
 
-from ...ir.model_paths import params_of, program_in
 from . import Array, Callers, Engine, EngineOptions, WorkerPool
 
 
@@ -16,10 +16,8 @@ class _Paddle:
     def __init__(self, options: EngineOptions) -> None:
         self.version = version("paddlepaddle")
         self.device = "CPU"
-        from pathlib import Path
-
-        program = program_in(options.model) or Path(options.model)
-        config = inference.Config(str(program), str(params_of(program) or ""))
+        params = Path(options.model).with_suffix(".pdiparams")
+        config = inference.Config(options.model, str(params) if params.exists() else "")
         config.disable_gpu()
         config.disable_glog_info()
         config.enable_mkldnn()
