@@ -42,7 +42,11 @@ class Tokenizer:
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Encode text to tokens; special: include the tokenizer's special tokens."""
+        """Encode text to tokens; special: include the tokenizer's special tokens. InputError for text that is none."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as e:
+            raise InputError(f"the text is no Unicode at character {e.start}: half of a surrogate pair") from None
         return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -30,7 +30,11 @@ _MIN_COMPRESSED = 1024
 
 def object_answer(found: Any, status: int = 200) -> Answer:
     """An answer with a JSON object or list."""
-    body = dump(found)
+    return text_answer(dump(found), status)
+
+
+def text_answer(body: bytes, status: int = 200) -> Answer:
+    """An answer with a JSON text."""
     return status, [_JSON, (b"content-length", b"%d" % len(body))], body
 
 

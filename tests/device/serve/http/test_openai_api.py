@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import opalite
@@ -25,7 +24,6 @@ from opalite.serve.run_servers import serving  # noqa: E402
 
 from ....docs.commands import ROOT  # noqa: E402
 from ....helpers.decoders import KINDS  # noqa: E402
-from ....helpers.embedders import make_embedder  # noqa: E402
 from ....helpers.scripted_decoder import scripted  # noqa: E402
 from ....helpers.words import END, LETTERS, make_folder  # noqa: E402
 
@@ -79,14 +77,8 @@ def generator(rt: Runtime, folder: Path) -> Iterator[opalite.Generator]:
 
 
 @pytest.fixture(scope="module")
-def embedder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_embedder(tmp_path_factory.mktemp("embedder"))
-
-
-@pytest.fixture(scope="module")
-def client(rt: Runtime, folder: Path, caller: Path, embedder: Path) -> Iterator[Any]:
-    models = {"writer": folder, "caller": caller, "embedder": embedder}
-    settings = ServerSettings(models=models, devices=(rt.info.id,))
+def client(rt: Runtime, folder: Path, caller: Path) -> Iterator[Any]:
+    settings = ServerSettings(models={"writer": folder, "caller": caller}, devices=(rt.info.id,))
     with (
         serving(lambda: Server(settings), [HttpFront(HttpSettings(port=0))], 20) as (address,),
         openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=120) as made,
@@ -95,7 +87,7 @@ def client(rt: Runtime, folder: Path, caller: Path, embedder: Path) -> Iterator[
 
 
 def test_models(client: Any) -> None:
-    assert sorted(m.id for m in client.models.list()) == ["caller", "embedder", "writer"]
+    assert sorted(m.id for m in client.models.list()) == ["caller", "writer"]
     assert client.models.retrieve("writer").owned_by == "opalite"
     with pytest.raises(openai.NotFoundError) as e:
         client.models.retrieve("reader")
@@ -297,60 +289,6 @@ def test_wrong_requests_are_told_why(client: Any, options: Any, words: str) -> N
     assert e.value.param in fields or "the vocabulary has" in words
 
 
-def test_embeddings(client: Any, rt: Runtime, embedder: Path) -> None:
-    texts = ["Once upon a time", "x", "Once upon"]
-    with opalite.Embedder(embedder, device=rt.info.id) as own:
-        wanted, tokens = own.embed(texts), [own.tokenizer.encode(t) for t in texts]
-
-    def ask(given: Any, **how: Any) -> Any:
-        found = client.embeddings.create(model="embedder", input=given, **how)
-        assert (found.object, found.model, [d.index for d in found.data]) == (
-            "list",
-            "embedder",
-            [*range(len(found.data))],
-        )
-        return np.array([d.embedding for d in found.data]), found.usage
-
-    vectors, usage = ask(texts)  # the client asks for base64
-    np.testing.assert_allclose(vectors, wanted, atol=1e-5)
-    assert usage.prompt_tokens == usage.total_tokens == sum(map(len, tokens))
-    np.testing.assert_allclose(ask(texts, encoding_format="float")[0], wanted, atol=1e-5)
-    np.testing.assert_allclose(ask(texts[0])[0], wanted[:1], atol=1e-5)
-    np.testing.assert_allclose(ask(tokens)[0], wanted, atol=1e-5)
-    np.testing.assert_allclose(ask(tokens[1])[0], wanted[1:2], atol=1e-5)
-    short = wanted[:, :8] / np.linalg.norm(wanted[:, :8], axis=1, keepdims=True)
-    np.testing.assert_allclose(ask(texts, dimensions=8)[0], short, atol=1e-5)
-    body = {"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [3], "data": texts}]}
-    url = str(client.base_url).replace("/v1/", "/v2/models/embedder/infer")
-    vectors, counts = (o["data"] for o in client._client.post(url, json=body).json()["outputs"])
-    np.testing.assert_allclose(np.reshape(vectors, wanted.shape), wanted, atol=1e-5)
-    assert counts == [*map(len, tokens)]
-
-
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        ({"input": ""}, "'input' is empty"),
-        ({"input": ["x", ""]}, "'input' is empty at 1"),
-        ({"input": []}, "none of them empty"),
-        ({"input": [[5], []]}, "none of them empty"),
-        ({"input": ["x", 5]}, "'input' is a text"),
-        ({"input": ["x"] * 2049}, "2048 are allowed"),
-        ({"input": "x" * 25}, "has 25 tokens, and the model reads 24"),
-        ({"input": [5, 97]}, "the vocabulary has 97"),
-        ({"dimensions": 65}, "dimensions is from 1 to 64"),
-        ({"dimensions": 0}, "'dimensions' is from 1"),
-        ({"encoding_format": "hex"}, "float or base64"),
-        ({"extra_body": {"dimension": 8}}, "did you mean 'dimensions'"),
-        ({"model": "writer"}, "does not embed texts"),
-    ],
-)
-def test_what_is_not_embedded_is_told_why(client: Any, options: Any, words: str) -> None:
-    with pytest.raises(openai.BadRequestError, match=words) as e:
-        client.embeddings.create(**{"model": "embedder", "input": "x", **options})
-    assert e.value.param in (*options, *options.get("extra_body", ())) or "tokens" in words or "vocabulary" in words
-
-
 def test_errors_have_the_clients_classes(client: Any) -> None:
     with pytest.raises(openai.NotFoundError, match="does not exist") as e:
         client.completions.create(model="reader", prompt="x")
@@ -366,10 +304,6 @@ def test_errors_have_the_clients_classes(client: Any) -> None:
         with pytest.raises(openai.BadRequestError, match=words) as bad:
             client.completions.create(**{"model": "writer", "prompt": "x", **wrong})
         assert bad.value.param in wrong
-    with pytest.raises(openai.NotFoundError, match="does not exist"):
-        client.embeddings.create(model="reader", input="x")
-    with pytest.raises(openai.BadRequestError, match="'embedder' does not generate text"):
-        client.completions.create(model="embedder", prompt="x")
     with pytest.raises(openai.BadRequestError, match="'model' is missing"):
         client.post("/completions", body={"prompt": "x"}, cast_to=object)
 
@@ -386,6 +320,19 @@ def test_a_client_that_leaves_ends_its_text(client: Any) -> None:
     next(iter(events))
     events.close()
     assert client.completions.create(model="writer", prompt=PROMPT, max_tokens=2, **MORE).choices[0].text
+
+
+@pytest.mark.parametrize(
+    "call, body",
+    [
+        ("completions", b'"model": "writer", "prompt": ["x", "\\ud800"]'),
+        ("chat/completions", b'"model": "writer", "messages": [{"role": "user", "content": "\\ud800"}]'),
+        ("completions", b'"model": "writer", "prompt": "x", "stop": "\\ud800", "max_tokens": 2'),
+    ],
+)
+def test_half_a_surrogate_pair_is_no_text(client: Any, call: str, body: bytes) -> None:
+    answer = client._client.post(f"{client.base_url}{call}", content=b"{%s}" % body)
+    assert answer.status_code == (200 if b"stop" in body else 400), answer.text
 
 
 def test_events_end_with_done(client: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from ...engine.embedding_model import COUNTS, VECTORS, cut
+from ...wire.datatypes import is_unicode
 from ...wire.infer_messages import Array, InferRequest, InferResponse, RequestedOutput, Tensor
-from .requests import COUNT, NAME, are_tokens, read_fields, wrong
+from ..responses import dump
+from .requests import COUNT, NAME, NO_UNICODE, are_tokens, read_fields, wrong
 
 _MOST_TEXTS = 2048
 
@@ -33,21 +36,20 @@ class EmbeddingRequest:
         options = None if self.tokens is None else {COUNTS: self.tokens}
         return InferRequest(self.model, inputs, outputs=outputs, trace=trace, generation=options)
 
-    def answer(self, response: InferResponse) -> dict[str, Any]:
-        """The object of an answer. Invalid for more dimensions than the model's vectors have."""
+    async def answer(self, response: InferResponse) -> bytes:
+        """The JSON of an answer. Vectors are written one by one, and other requests run in between.
+
+        Invalid for more dimensions than the model's vectors have.
+        """
         vectors, counts = (t.array for t in response.outputs)
-        vectors = cut(vectors, self.dimensions)
-        data = [
-            {
-                "object": "embedding",
-                "index": number,
-                "embedding": _encoded(vector) if self.as_base64 else vector.tolist(),
-            }
-            for number, vector in enumerate(vectors)
-        ]
         total = int(counts.sum())
         usage = {"prompt_tokens": total, "total_tokens": total}
-        return {"object": "list", "data": data, "model": self.model, "usage": usage}
+        pieces = [dump({"object": "list", "model": self.model, "usage": usage})[:-1], b',"data":[']
+        for number, vector in enumerate(cut(vectors, self.dimensions)):
+            told = _encoded(vector) if self.as_base64 else vector.tolist()
+            pieces += [b"," if number else b"", dump({"object": "embedding", "index": number, "embedding": told})]
+            await asyncio.sleep(0)
+        return b"".join((*pieces, b"]}"))
 
 
 def read_embedding(body: Mapping[str, Any]) -> EmbeddingRequest:
@@ -67,6 +69,8 @@ def _input(name: str, value: Any) -> tuple[list[str], list[list[int]] | None]:
     if len(several) > _MOST_TEXTS:
         raise wrong(name, f"has {len(several)} texts, and {_MOST_TEXTS} are allowed")
     if all(isinstance(v, str) for v in several):
+        if not all(map(is_unicode, several)):
+            raise wrong(name, NO_UNICODE)
         if empty := next((n for n, text in enumerate(several) if not text), None):
             raise wrong(name, f"is empty at {empty}: give some text")
         if several == [""]:

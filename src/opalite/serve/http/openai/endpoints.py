@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 from ...wire.infer_messages import InferRequest, InferResponse, Tensor
 from ...wire.serve_errors import NotFound, ServeError, Unsupported, as_serve_error
 from ..endpoints import Calls, cancel_when_lost, headers_of, model_of, trace_of
-from ..responses import Answer, dump, object_answer
+from ..request_body import ACCOUNT
+from ..responses import Answer, dump, object_answer, text_answer
 from .embeddings import read_embedding
 from .requests import TextRequest, read_chat, read_completion
 from .tool_calls import find_tool_calls
@@ -73,8 +74,10 @@ class OpenAI(Calls):
         asked = read_embedding(await self.read_text(scope, headers, receive))
         self._admit(asked.model, "embedding", "does not embed texts")
         cancel_when_lost(scope)
-        response = await self._server.infer(asked.as_infer_request(trace_of(headers)))
-        return object_answer(asked.answer(response))
+        request = replace(asked.as_infer_request(trace_of(headers)), held=scope[ACCOUNT])
+        body = await asked.answer(await self._server.infer(request))
+        request.hold(len(body))
+        return text_answer(body)
 
     async def _answer(
         self,

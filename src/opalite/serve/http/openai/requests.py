@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...wire.datatypes import is_unicode
 from ...wire.serve_errors import Invalid, Unsupported, nearest_hint
 
 _MOST_CHOICES = 16
 _MOST_STOPS = 16
 _SEEDS = (1 << 62) - 1
 _DEFAULT_COMPLETION_TOKENS = 16  # of OpenAI's /v1/completions
+NO_UNICODE = "has a text that is no Unicode: half of a surrogate pair is no character"
 Check = Callable[[str, Any], Any]
 
 
@@ -247,15 +249,16 @@ def _stream_options(name: str, value: Any) -> dict[str, Any]:
 
 def _prompts(value: Any) -> list[Any]:
     """The prompts of a completion: texts, or lists of tokens."""
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, list) and value:
-        if all(isinstance(v, str) for v in value):
-            return value
+    several: Any = [value] if isinstance(value, str) else value
+    if isinstance(several, list) and several:
+        if all(isinstance(v, str) for v in several):
+            if not all(map(is_unicode, several)):
+                raise wrong("prompt", NO_UNICODE)
+            return list(several)
         if are_tokens(value):
             return [value]
         if all(isinstance(v, list) and v and are_tokens(v) for v in value):
-            return value
+            return list(value)
     raise wrong("prompt", "is a text, a list of texts, a list of tokens, or a list of lists of tokens")
 
 
