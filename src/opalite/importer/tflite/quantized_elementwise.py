@@ -174,6 +174,15 @@ def absolute(ctx: NodeContext) -> Value:
     return ctx.elementwise(positive, ctx.input(0))
 
 
+@quantized_op("NEG")
+def negative(ctx: NodeContext) -> Value:
+    """Import NEG: of integers, whose zero point is 0."""
+    x, out = affine(ctx, 0), out_affine(ctx)
+    if x != out or x.zero:
+        raise unsupported(ctx, f"has the zero points {x.zero} and {out.zero}, or two scales; 0 and one are expected")
+    return ctx.unary("neg", ctx.input(0))
+
+
 def _times_16(a: Sym, b: Sym | int) -> Sym:
     """Return the rounded product of two numbers of 15 bits behind the point."""
     return (a * b + (1 << 14)).call("shr", 15).call("min", 32767)

@@ -17,7 +17,7 @@ from ...ir import Array, DType, Value
 from ...ir.symbols import fixed
 from ...ops.integer_conv_matmul import BYTES, IntegerConv
 from ..walk.node_context import NodeContext
-from .common import activated, quantized_op, to_channels_first, to_channels_last, unsupported, window_pads
+from .common import activated, quantized_op, tensors_of, to_channels_first, to_channels_last, unsupported, window_pads
 from .conv import transpose_conv as float_transpose_conv
 from .fixed_point import fixed_multiplier, rescale, rounded_away
 from .quantization import Affine, activation_ends, affine, out_affine, quantization, rescaled
@@ -261,6 +261,8 @@ def batch_matmul(ctx: NodeContext) -> Value:
             return ctx.matmul(v, w.value, trans_b=turned, zeros=(zero, w.zero))
 
         return _hybrid_rows(ctx, a, w, None, multiply)
+    if tensors_of(ctx).outputs[0].dtype is DType.INT32:
+        return ctx.matmul(a, b, trans_b=turned, zeros=(None, None))  # LiteRT leaves zero points and scales to others
     x, y, out = affine(ctx, 0), affine(ctx, 1), out_affine(ctx)
     factors = np.array([float(x.scale * y.scale) / float(out.scale)])
     if a.dtype is not DType.INT16:

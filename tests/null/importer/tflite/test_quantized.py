@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tflite")
+pytest.importorskip("ai_edge_litert")
 
 from opalite.errors import UnsupportedOpError
 from opalite.ir.device.device_info import DeviceInfo
 from opalite.ir.precision import Precision
 
 from ....fuzz.null import NullSession
+from ....fuzz.tflite.oracle import Lite
 from ....helpers.tflite_writer import Quant, Subgraph, write_model
 
 
@@ -98,3 +100,44 @@ def test_quantised_weights_of_a_recurrence() -> None:
         h = np.tanh(own * 0.01 @ step + recurrent * 0.01 @ h + [0.1, -0.2])
         want.append(h)
     np.testing.assert_allclose(np.asarray(run(g, steps)[0])[0], want, atol=1e-6)
+
+
+def by_litert(g: Subgraph, *arrays: np.ndarray) -> None:
+    (got,), (want,) = run(g, *arrays), Lite(g).run(list(arrays))
+    np.testing.assert_array_equal(np.asarray(got), want)
+
+
+BYTES = np.random.default_rng(3).integers(-128, 128, (2, 8)).astype(np.int8)
+
+
+def test_weights_of_4_bits() -> None:
+    g = Subgraph()
+    x, y = g.tensor("int8", (2, 8), quant=Quant((0.05,), (2,))), g.tensor("int8", (2, 3), quant=Quant((0.08,), (1,)))
+    q = Quant((0.05, 0.1, 0.02), (0,) * 3, 0)
+    w = g.tensor("int4", (3, 8), quant=q, packed=bytes(range(30, 90, 5)))
+    g.inputs, g.outputs = [x], [y]
+    g.op("FULLY_CONNECTED", [x, w], [y], "FullyConnectedOptions", version=7)
+    by_litert(g, BYTES)
+
+
+def test_a_product_of_bytes_in_int32() -> None:
+    g = Subgraph()
+    a, b = g.tensor("int8", (2, 8), quant=Quant((0.1,), (2,))), g.tensor("int8", (8, 2), quant=Quant((0.1,), (-2,)))
+    y = g.tensor("int32", (2, 2), quant=Quant((0.01,)))
+    g.inputs, g.outputs = [a, b], [y]
+    g.op("BATCH_MATMUL", [a, b], [y], "BatchMatMulOptions")
+    by_litert(g, BYTES, BYTES.T.copy())
+
+
+@pytest.mark.parametrize("name", ["ADD", "SUB"])
+def test_scales_that_are_powers_of_two(name: str) -> None:
+    kinds = [("int16", Quant((scale,))) for scale in (2.0**-12, 2.0**-10)]
+    g = one_op(name, kinds, ("int16", Quant((2.0**-10,))), f"{name.title()}Options")
+    by_litert(g, np.int16([[32767, -7, 6, 2]]), np.int16([[32767, 5, -32768, 1]]))
+
+
+def test_negative_bytes() -> None:
+    q = Quant((0.5,))
+    by_litert(one_op("NEG", [("int8", q)], ("int8", q), "NegOptions"), np.int8([[-128, 127, 0, 3]]))
+    with pytest.raises(UnsupportedOpError, match="zero points 3 and 3"):
+        run(one_op("NEG", [("int8", Quant((0.5,), (3,)))] * 1, ("int8", Quant((0.5,), (3,)))), np.int8([[1, 2, 3, 4]]))
