@@ -7,6 +7,7 @@ orders with the fewest transposed bytes are a minimum cut between what needs one
 
 from __future__ import annotations
 
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from ...ir.device.device_info import DeviceInfo
@@ -98,6 +99,8 @@ class _Rebuilt:
             pairs = zip(node.inputs, moved.inputs, strict=True)
             inputs = [self._operand(node, v, order, moved.output) for v, order in pairs]
             made = node.with_(op=moved.op, inputs=inputs, outputs=[out])
+            if isinstance(moved.op, Elementwise) and all(v is None or len(v.shape) < len(out.shape) for v in inputs):
+                made.op = replace(moved.op, shape=out.shape)  # no operand has all axes
         self._put(node, made, moved.output)
 
     def _turn(self, node: Node) -> None:

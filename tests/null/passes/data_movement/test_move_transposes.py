@@ -304,6 +304,49 @@ CASES = (
     ),
     Case(
         "move_transposes",
+        "only a constant has all axes",
+        MOVE,
+        """
+        graph g(%m: f32[4,1,5]) {
+            const %k: f32[1,4,6,5] = fill 2
+            %o = Elementwise(%m, %k) {expr="mul($0, $1)"}
+            %y = Transpose(%o) {perm=[0, 2, 3, 1]}
+            %r = Reduce(%y) {axes=[1, 2], keepdims=false, kind="max"}
+            return %r
+        }
+        """,
+        """
+        graph g(%m: f32[4,1,5]) {
+            const %k: f32[1,4,6,5] = fill 2
+            %o = Elementwise(%m, %k) {expr="mul($0, $1)"}
+            %r = Reduce(%o) {axes=[2, 3], keepdims=false, kind="max"}
+            return %r
+        }
+        """,
+    ),
+    Case(
+        "move_transposes",
+        "a flipped expression whose operands lack the first axis",
+        MOVE,
+        """
+        graph g(%m: f32[4,1,1]) {
+            const %k: f32[1,4,6,5] = fill 2
+            %o = Elementwise(%m, %k) {expr="mul($0, $1)"}
+            %y = Transpose(%o) {perm=[0, 2, 3, 1]}
+            return %y
+        }
+        """,
+        """
+        graph g(%m: f32[4,1,1]) {
+            const %k: f32[6,5,4] = fill 2
+            %v = Reshape(%m) {shape=[4]}
+            %o = Elementwise(%v, %k) {expr="mul($0, $1)", shape=[1, 6, 5, 4]}
+            return %o
+        }
+        """,
+    ),
+    Case(
+        "move_transposes",
         "of three axes a turn may be another's turn back",
         MOVE,
         """
