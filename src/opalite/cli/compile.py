@@ -66,7 +66,7 @@ def command(model: str, bundle: str | None, shapes: tuple[str, ...], device: tup
     )
     for variant in made.variants:
         inputs = ", ".join(f"{k}:{'x'.join(map(str, s))}" for k, s in variant.needs.shapes.items())
-        click.echo(f"{target}: {variant.device.name}, {inputs}, {len(variant.program.steps)} steps")
+        click.echo(f"{target}: {variant.device.title}, {inputs}, {len(variant.program.steps)} steps")
 
 
 def _wanted(arg: NodeArg, shapes: Mapping[str, tuple[int, ...]]) -> InputSpec:

@@ -67,7 +67,7 @@ def _export(path: str, request: str | None) -> None:
     info = find_device(request).info
     about = {"about": "As the driver reports it on the device itself."}
     write_text(path, json.dumps(about | dataclasses.asdict(info), indent=1) + "\n")
-    click.echo(f"wrote {path}: {info.name}. `opalite compare MODEL --devices {path}` plans for it on any machine")
+    click.echo(f"wrote {path}: {info.title}. `opalite compare MODEL --devices {path}` plans for it on any machine")
 
 
 def _default(listing: Listing) -> str:
@@ -91,7 +91,7 @@ def _table(listing: Listing, default: str) -> Table:
         table.add_row(
             f"{info.id}{' *' if info.id == default else ''}",
             found.index,
-            f"{info.name}\n{info.platform}",
+            f"{info.title}\n{info.platform}",
             f"{info.family} {info.generation}".strip(),
             str(info.compute_units),
             f"{info.global_mem / 2**30:.1f} GiB",

@@ -138,7 +138,7 @@ def _print(generator: Generator, stream: Stream, bandwidth: float) -> None:
     f = stream.metrics
     reused = f", {f.reused_tokens} known already" if f.reused_tokens else ""
     lines = [
-        f"device   {generator.session.device.name}",
+        f"device   {generator.session.device.title}",
         f"prefill  {f.prefill_rate:,.1f} tokens/s ({f.prompt_tokens} tokens{reused})",
         f"decode   {f.decode_rate:,.1f} tokens/s ({f.tokens} tokens, ended by {stream.reason})",
         f"first    {f.first_token_s * 1e3:,.1f} ms to the first token",

@@ -88,7 +88,7 @@ def _device_line(device: DeviceInfo) -> str:
     parts.append(f"{device.local_mem >> 10} KiB of local memory{where}")
     if device.cache_bytes:
         parts.append(f"{device.cache_bytes >> 10} KiB of cache")
-    return f"{device.name}: {'; '.join(parts)}"
+    return f"{device.title}: {'; '.join(parts)}"
 
 
 def _print_nodes(console: Console, explanation: Explanation, limit: int, lines: Sequence[str]) -> None:

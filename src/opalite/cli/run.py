@@ -91,7 +91,7 @@ def command(
         if i >= warmup:
             rows.append(session.last_trace)
     console.print(f"model    {model}")
-    console.print(f"device   {session.device.name} ({session.device.platform})")
+    console.print(f"device   {session.device.title}")
     print_lines(console, [*inputs.assumptions(), *precision_lines(session, inputs)])
     _print_outputs(console, names, results)
     if top_k:

@@ -146,3 +146,23 @@ def test_groups_fill_the_wide_waves_of_an_adreno() -> None:
     assert (device.wave_size, device.full_wave) == (64, 128)
     assert default_group((1344,), device) == (128,)
     assert default_group((1344,), dataclasses.replace(device, full_wave=0)) == (128,)
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "title"),
+    [
+        ("pocl_avx512", "", "Intel(R) Xeon(R) Processor, CPU by PoCL 5.0"),
+        ("pocl_avx2", "", "AMD Ryzen 7 3700X 8-Core Processor, CPU by PoCL 3.1"),
+        ("pocl_avx2", "pthread-AMD EPYC", "AMD EPYC, CPU by PoCL 3.1"),
+        ("pocl_arm", "", "cortex-a76, CPU by PoCL 5.0"),
+        ("adreno_640", "", "Adreno 640"),
+        ("adreno_x1_85", "", "Adreno X1-85"),
+        ("mali_g610", "", "Mali-G610 r0p0"),
+        ("intel_arc_b580", "", "Intel Arc B580 Graphics"),
+        ("amd_rx_6800", "", "AMD gfx1030"),
+        ("nvidia_h200", "", "NVIDIA H200"),
+    ],
+)
+def test_a_device_is_called_as_its_owner_calls_it(file: str, name: str, title: str) -> None:
+    device = load(file)
+    assert dataclasses.replace(device, name=name or device.name).title == title

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from functools import cached_property
 from typing import Any
 
@@ -75,6 +76,25 @@ class DeviceInfo:
     def on_host(self) -> bool:
         """Whether the device is the host's CPU and memory."""
         return self.kind == "cpu"
+
+    @cached_property
+    def title(self) -> str:
+        """The device as its owner calls it: 'AMD EPYC, CPU by PoCL 3.0', 'Adreno 640', 'NVIDIA H200'."""
+        if self.family == "pocl" and self.on_host:
+            # PoCL puts its driver, and from version 3.1 on the processor's kind, in front of the processor's name.
+            name = re.sub(r"^(?:pthread|cpu|basic)-", "", self.name)
+            kind = re.search(r"HSTR: \w+-\S+-([\w.-]+)$", self.version)
+            if kind is not None and name.startswith(f"{kind[1]}-"):
+                name = name[len(kind[1]) + 1 :]
+            else:
+                name = re.sub(r"^[a-z][a-z0-9-]*-(?=[A-Z])", "", name)
+            number = re.match(r"\d+\.\d+", self.driver)
+            return f"{name}, CPU by PoCL{f' {number[0]}' if number else ''}"
+        if self.family == "adreno" and (model := re.search(r"Adreno\(TM\) (\w*\d[\w-]*)", f"{self.name} {self.version}")):
+            return f"Adreno {model[1]}"
+        if self.family == "amd" and self.name.startswith("gfx"):
+            return f"AMD {self.name}"
+        return re.sub(r"\((?:R|TM|C)\)", "", self.name).strip()
 
     @property
     def is_mobile(self) -> bool:

@@ -95,7 +95,7 @@ class DevicePlan:
 
     def explain(self) -> Explanation:
         """The plan as `session.explain()` returns it for a device that is here."""
-        found = Explanation(self.device.name, nodes=self.nodes)
+        found = Explanation(self.device.title, nodes=self.nodes)
         for program in self.programs:
             found.memory.append(program.memory)
             found.arenas.append(arena_regions(program))

@@ -129,7 +129,7 @@ class InferenceSession(SessionApi):
         else:
             with self._unchecked():
                 run_record = self._execute(self._example_feeds(), self._request(waits=True))[2]
-        found = explain(self.device.name, run_record)
+        found = explain(self.device.title, run_record)
         jobs = [] if self._background is None else self._background.jobs
         found.tier = describe_tier([e.tier for e in run_record.executables], len(jobs), self.stats().faults)
         found.precision = self.explain_precision()
@@ -235,7 +235,7 @@ class InferenceSession(SessionApi):
 
         check_fork()
         self._execute(input_feed, self._request(waits=True))
-        profile = Profile(self.device.name)
+        profile = Profile(self.device.title)
         recorder = Recorder(profile)
         with self._unchecked():
             for i in range(max(iterations, 1)):
