@@ -69,11 +69,11 @@ def test_a_worse_plan_ends_with_1(model: str, tmp_path: Path) -> None:
 def test_inspect_and_profile_by_description(model: str) -> None:
     result = run("inspect", model, "--device", "adreno_750")
     assert result.exit_code == 0, result.output
-    assert "Adreno(TM) 750" in result.stdout
+    assert "Adreno 750" in result.stdout
     assert "times are estimates" in result.stdout
     assert "candidate" in run("inspect", model, "--device", "adreno_750", "--node", "conv").stdout
     profiled = run("profile", model, "--plan", "--device", "adreno_750").stdout
-    assert "expected on QUALCOMM Adreno(TM) 750" in profiled
+    assert "expected on Adreno 750" in profiled
     refused = run("profile", model, "--device", "adreno_750")
     assert refused.exit_code == 1
     assert "give --plan too" in refused.output
