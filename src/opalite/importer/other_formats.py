@@ -95,7 +95,7 @@ def describe_bytes(head: bytes, contents: bytes | ModelFile) -> str | None:
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32:
         return (
             "a safetensors file or an .opal bundle: weights alone need their model (`optimum-cli export onnx` on its "
-            "folder), and a bundle is opened by its path"
+            "folder), and a bundle, which is compiled already, is opened by its path"
         )
     if head.lstrip().startswith(b"<"):
         return _describe_markup(contents)
