@@ -90,7 +90,8 @@ class DeviceInfo:
                 name = re.sub(r"^[a-z][a-z0-9-]*-(?=[A-Z])", "", name)
             number = re.match(r"\d+\.\d+", self.driver)
             return f"{name}, CPU by PoCL{f' {number[0]}' if number else ''}"
-        if self.family == "adreno" and (model := re.search(r"Adreno\(TM\) (\w*\d[\w-]*)", f"{self.name} {self.version}")):
+        words = f"{self.name} {self.version}"
+        if self.family == "adreno" and (model := re.search(r"Adreno\(TM\) (\w*\d[\w-]*)", words)):
             return f"Adreno {model[1]}"
         if self.family == "amd" and self.name.startswith("gfx"):
             return f"AMD {self.name}"
