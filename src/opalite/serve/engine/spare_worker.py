@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 
-from .worker_process import WorkerProcess
+from .worker_process import WorkerProcess, is_stopped
 
 _PAUSE_S = 2.0
 """From a start to that of the next spare process, so that it takes no time from the worker that starts."""
-_QUIET_S = 1.5
-"""A process that sent nothing for so long may be stopped: it is not used."""
 
 
 class SpareWorker:
@@ -34,7 +31,7 @@ class SpareWorker:
         """A process, to open a model with; the next spare one starts soon."""
         spare, self._spare = self._spare, None
         self._prepare_later()
-        if spare is not None and not spare.ended.done() and time.monotonic() - spare.heard < _QUIET_S:
+        if spare is not None and not spare.ended.done() and not is_stopped(spare.pid):
             return spare
         if spare is not None:
             spare.kill()

@@ -185,7 +185,7 @@ class WorkerProcess:
     def kill_if_silent(self, now: float) -> None:
         """Kill a process that has stopped to send."""
         silence = now - self.heard
-        if self.heard and silence > (_STOPPED_S if _is_stopped(self.pid) else _SILENT_S):
+        if self.heard and silence > (_STOPPED_S if is_stopped(self.pid) else _SILENT_S):
             self.kill(f"it gave no sign of life for {silence:.1f} s")
 
     async def stop(self) -> None:
@@ -316,7 +316,7 @@ class WorkerProcess:
         self.on_done(job, failure)
 
 
-def _is_stopped(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped a process; False where the system does not tell."""
     try:
         state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]

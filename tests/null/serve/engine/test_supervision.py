@@ -226,7 +226,6 @@ def test_a_lost_worker_is_replaced_by_the_spare_one_if_that_is_alive(
         assert await lost() == waiting
         stopped = await spare()
         os.kill(stopped, signal.SIGSTOP)
-        server.spare._spare.heard -= 60  # type: ignore[union-attr]
         assert await lost() != stopped
 
     served(tmp_path, test, spare_worker=True)
