@@ -18,7 +18,7 @@ from ..values.io_binding import BoundOutput
 from ..values.ort_value import OrtValue
 from .check_masks import check_mask
 from .empty_state import EmptyState
-from .kv_cache import KVCaches, as_array, constant, cut
+from .kv_cache import KVCaches, as_array, constant, cut, kv_cache_model
 from .match_state_outputs import StatePair, find_pairs
 from .state_file import read_state, write_state
 from .state_sequences import check_indices, copy_sequence, empty_values, reordered, with_length
@@ -66,7 +66,9 @@ class State:
         self._session = session
         self._rt = session.runtime
         needed = session.get_inputs()
-        self._inputs: dict[str, NodeArg] = {a.name: a for a in (*needed, *session.get_overridable_initializers())}
+        # A bundle has its initializers compiled in.
+        own = [] if kv_cache_model(session) is None else session.get_overridable_initializers()
+        self._inputs: dict[str, NodeArg] = {a.name: a for a in (*needed, *own)}
         self.pairs = find_pairs(list(self._inputs.values()), session.get_outputs(), pairs)
         self._state_inputs, given = {p.past for p in self.pairs}, {p.present for p in self.pairs}
         self.input_names = [a.name for a in needed if a.name not in self._state_inputs]
