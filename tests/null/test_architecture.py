@@ -77,6 +77,7 @@ OF_NO_FOLDER = {
         "test_distribution.py",
         "test_doc_commands.py",
         "test_docs.py",
+        "test_example_faces.py",
         "test_example_super_resolution.py",
         "test_example_tiny_writer.py",
         "test_errors.py",

@@ -66,9 +66,8 @@ class State:
         self._session = session
         self._rt = session.runtime
         needed = session.get_inputs()
-        # A bundle has its initializers compiled in.
-        own = [] if kv_cache_model(session) is None else session.get_overridable_initializers()
-        self._inputs: dict[str, NodeArg] = {a.name: a for a in (*needed, *own)}
+        own = kv_cache_model(session) and session.get_overridable_initializers()  # a bundle has them compiled in
+        self._inputs: dict[str, NodeArg] = {a.name: a for a in (*needed, *(own or ()))}
         self.pairs = find_pairs(list(self._inputs.values()), session.get_outputs(), pairs)
         self._state_inputs, given = {p.past for p in self.pairs}, {p.present for p in self.pairs}
         self.input_names = [a.name for a in needed if a.name not in self._state_inputs]
