@@ -78,7 +78,7 @@ def compared(b: Builder) -> object:
 
 @generator("quantized", 4)
 def activations(b: Builder) -> object:
-    x = b.value(QUANTIZED)
+    x = b.value(QUANTIZED, (1, 2, 3, 4))
     name = b.pick(("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LEAKY_RELU", "PRELU", "HARD_SWISH", "LOGISTIC",
                    "TANH", "ELU", "GELU", "EXP", "LOG", "RSQRT", "SQRT", "ABS"))  # fmt: skip
     fields: dict[str, object] = {}

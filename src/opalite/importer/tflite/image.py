@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from operator import lt
+
+import numpy as np
+
 from ...errors import ShapeError
-from ...ir import DType, Value
-from ...ir.symbols import as_float
+from ...ir import Array, DType, Value
+from ...ir.symbols import as_float, is_symbolic
 from ...ops.resize import Resize
 from ..walk.node_context import NodeContext
 from .common import check_rank, tflite_op, to_channels_first, to_channels_last
@@ -20,6 +24,11 @@ def resize(ctx: NodeContext) -> Value:
         raise ShapeError(f"{ctx.label} resizes {x.type} to {size}; a height and a width are expected")
     linear = ctx.op_type == "RESIZE_BILINEAR"
     corners, centres = bool(ctx.attr("align_corners", False)), bool(ctx.attr("half_pixel_centers", False))
+    if not linear and not is_symbolic((*x.shape[1:3], *size)) and any(map(lt, size, x.shape[1:3])):
+        # Places on a border between two elements: the reciprocal of a scale, which Resize has, would miss them.
+        for axis, out in enumerate(size, 1):
+            x = ctx.take(x, _nearest(int(out), int(x.shape[axis]), corners, centres), axis)
+        return x
     half = "half_pixel" if linear else "tf_half_pixel_for_nn"
     work = x.dtype if not linear or x.dtype.is_float else DType.FLOAT32
     image = to_channels_first(ctx, ctx.cast(x, work))
@@ -37,3 +46,12 @@ def resize(ctx: NodeContext) -> Value:
     )
     same = tuple(size) == image.shape[2:]
     return ctx.cast(to_channels_last(ctx, image if same else ctx.add(op, [image])), x.dtype)
+
+
+def _nearest(out: int, size: int, corners: bool, centres: bool) -> Array:
+    """Return the element nearest to each result of an axis, in float32 as LiteRT has it."""
+    ends = (size - 1, out - 1) if corners and out > 1 else (size, out)
+    places = np.arange(out, dtype=np.float32) + np.float32(0.5 if centres else 0)
+    at = places * (np.float32(ends[0]) / np.float32(ends[1]))
+    whole = np.floor(at + np.float32(0.5)) if corners else np.floor(at)
+    return np.asarray(np.clip(whole, 0, size - 1), np.int64)

@@ -169,6 +169,13 @@ WINDOWED = [
         for a, h in ((False, False), (True, False), (False, True))
     ),
     case(
+        "RESIZE_NEAREST_NEIGHBOR",
+        [RNG.f(1, 21, 14, 1), i32(3, 1)],
+        "ResizeNearestNeighborOptions",
+        (1,),
+        halfPixelCenters=True,
+    ),
+    case(
         "CONV_3D",
         [RNG.f(1, 4, 5, 6, 2), RNG.f(2, 3, 3, 2, 4), RNG.f(4)],
         "Conv3DOptions",
