@@ -14,7 +14,7 @@ from rich.table import Table
 from ..errors import InputError
 from ..ir.device.device_descriptions import description_names
 from .console import make_console
-from .described_device import find_info
+from .described_device import find_info, print_assumed
 from .output_files import check_writable, write_text
 from .shared_options import MEMORY_HELP, model_argument, option_value, parse_shapes, precision_option, shape_option
 
@@ -59,8 +59,7 @@ def command(model: str, devices: str, memory: str, as_json: bool, output: str | 
         click.echo(text, nl=False)
     else:
         console = make_console()
-        for name, shape in next(iter(plans.values())).assumed.items():
-            console.print(f"{name}: {list(shape)} assumed; give --shape for another", soft_wrap=True)
+        print_assumed(console, next(iter(plans.values())))
         console.print(_table(records))
         console.print(
             "Times are the cost model's estimates; docs/devices.md says how far they are off.", soft_wrap=True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from ..ir.device.device_descriptions import is_description, read_description
 from ..ir.device.device_info import DeviceInfo
 from .shared_options import option_value, parse_shapes
@@ -33,3 +35,9 @@ def described_plan(model: str) -> DevicePlan:
         memory=option_value("memory") or "auto",
         strict=bool(option_value("strict")),
     )
+
+
+def print_assumed(console: Console, plan: DevicePlan) -> None:
+    """Print the shapes that a plan assumes for inputs with open dimensions."""
+    for name, shape in plan.assumed.items():
+        console.print(f"{name}: {list(shape)} assumed; give --shape for another", soft_wrap=True)

@@ -13,7 +13,7 @@ from ..ir.device.device_descriptions import is_description
 from ..ir.device.device_info import DeviceInfo
 from ..run.report.explanation import Explanation, memory_line
 from .console import make_console, print_caches, print_lines
-from .described_device import described_plan
+from .described_device import described_plan, print_assumed
 from .input_files import Preprocess
 from .session_inputs import precision_lines, session_inputs, settle_precision
 from .shared_options import file_option, model_argument, option_value, session_kwargs, session_options
@@ -62,8 +62,7 @@ def _inspect_described(model: str, node: str | None, limit: int) -> None:
     plan = described_plan(model)
     console, explanation = make_console(), plan.explain()
     console.print(f"device   {_device_line(plan.device)}", soft_wrap=True)
-    for name, shape in plan.assumed.items():
-        console.print(f"{name}: {list(shape)} assumed; give --shape for another", soft_wrap=True)
+    print_assumed(console, plan)
     if node is not None:
         _print_details(console, explanation, node)
         return

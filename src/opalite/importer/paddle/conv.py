@@ -43,6 +43,17 @@ def _per_axis(n: PaddleNode, rank: int, *names: str) -> tuple[int, ...]:
     return tuple(given)
 
 
+def _window(n: PaddleNode, x: Value, w: Value) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Strides, pads and dilations of a convolution of `x` with filters `w`. ShapeError if their ranks differ."""
+    rank = len(x.shape) - 2
+    if len(w.shape) != len(x.shape) or rank < 1:
+        raise ShapeError(f"{n.label} has filters {w.type} for {x.type}: the ranks must be equal")
+    strides, dilations = _per_axis(n, rank, "strides"), _per_axis(n, rank, "dilations")
+    if n.text("padding_algorithm") == "SAME":
+        dilations = (1,) * rank
+    return strides, _pads(n, x.shape[2:], w.shape[2:], strides, dilations), dilations
+
+
 _CONVS = ("conv2d", "depthwise_conv2d", "conv3d", "conv1d", "conv2d_fusion", "fused_conv2d")
 
 
@@ -50,13 +61,7 @@ _CONVS = ("conv2d", "depthwise_conv2d", "conv3d", "conv1d", "conv2d_fusion", "fu
 def conv(n: PaddleNode) -> Value:
     """Import a convolution; filters are [M, C / group, ...] in both layouts."""
     x, w = n.first(n.value("input", "x")), n.value("filter")
-    rank = len(x.shape) - 2
-    if len(w.shape) != len(x.shape) or rank < 1:
-        raise ShapeError(f"{n.label} has filters {w.type} for {x.type}: the ranks must be equal")
-    strides, dilations = _per_axis(n, rank, "strides"), _per_axis(n, rank, "dilations")
-    if n.text("padding_algorithm") == "SAME":
-        dilations = (1,) * rank
-    pads = _pads(n, x.shape[2:], w.shape[2:], strides, dilations)
+    strides, pads, dilations = _window(n, x, w)
     group = int(n.number("groups", "group", default=1))
     out = n.add(Conv(strides, pads, dilations, group), [x, w, n.maybe("bias")])
     residual = n.maybe("residual_data", "residual")
@@ -77,13 +82,8 @@ _TRANSPOSED = ("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpo
 def conv_transpose(n: PaddleNode) -> Value:
     """Import a transposed convolution; output_size is reached by padding at the end."""
     x, w = n.first(n.value("x", "input")), n.value("filter")
-    rank = len(x.shape) - 2
-    if len(w.shape) != len(x.shape) or rank < 1:
-        raise ShapeError(f"{n.label} has filters {w.type} for {x.type}: the ranks must be equal")
-    strides, dilations = _per_axis(n, rank, "strides"), _per_axis(n, rank, "dilations")
-    if n.text("padding_algorithm") == "SAME":
-        dilations = (1,) * rank
-    pads = _pads(n, x.shape[2:], w.shape[2:], strides, dilations)
+    strides, pads, dilations = _window(n, x, w)
+    rank = len(strides)
     extra = tuple(n.whole("output_padding", default=())) or (0,) * rank
     wanted = n.whole("output_size_tensor", "output_size", default=())
     if wanted:

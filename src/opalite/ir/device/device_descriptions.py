@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 from ...errors import InputError
@@ -58,10 +57,3 @@ def _check_types(device: DeviceInfo) -> None:
             fits = (len(value) == len(usual) or kind is str) and all(type(v) is kind for v in value)
         if not fits:
             raise ValueError(f"{field.name} is {value!r}, where one like {usual!r} is expected")
-
-
-def about(request: str) -> str:
-    """A sentence on where a description's numbers come from, '' if its file does not say."""
-    path = Path(request) if request.endswith(SUFFIX) else FOLDER / f"{request}{SUFFIX}"
-    found = json.loads(path.read_text(encoding="utf-8")).get("about", "")
-    return found if isinstance(found, str) else ""
