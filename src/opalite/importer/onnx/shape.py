@@ -34,14 +34,7 @@ def reshape(ctx: NodeContext) -> Value:
                 if i >= len(x.shape):
                     raise ShapeError(f"{ctx.label} keeps dimension {i} in {tuple(wanted)}, which {x.type} lacks")
                 dims[i] = x.shape[i]
-    if dims.count(-1) > 1:
-        raise ShapeError(f"{ctx.label} leaves two dimensions open in {tuple(wanted)}")
-    if -1 in dims:
-        known = math.prod(d for d in dims if d != -1)
-        if known == 0 or x.type.count % known:
-            raise ShapeError(f"{ctx.label} cannot shape {x.type} as {tuple(wanted)}")
-        dims[dims.index(-1)] = x.type.count // known
-    return ctx.reshape(x, dims)
+    return ctx.reshape_open(x, dims, wanted)
 
 
 @onnx_op("Flatten", since=1)

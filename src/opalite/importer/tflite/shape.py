@@ -22,14 +22,7 @@ def reshape(ctx: NodeContext) -> Value:
     else:
         dims = list(ctx.ints("new_shape", tensors_of(ctx).outputs[0].shape))
         dims = [] if dims == [0] else dims  # converters once wrote so of a scalar
-    if dims.count(-1) > 1:
-        raise ShapeError(f"{ctx.label} leaves two sizes open in {tuple(dims)}")
-    if -1 in dims:
-        known = math.prod(d for d in dims if d != -1)
-        if known == 0 or x.type.count % known:
-            raise ShapeError(f"{ctx.label} cannot shape {x.type} as {tuple(dims)}")
-        dims[dims.index(-1)] = x.type.count // known
-    return ctx.reshape(x, dims)
+    return ctx.reshape_open(x, dims, dims)
 
 
 @tflite_op("SQUEEZE", moves=True)

@@ -11,6 +11,7 @@ of rows depends on data is returned as `ctx.trimmed(padded, count)`.
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,21 @@ class NodeContext(Emitter):
         self.label = node.label
         self.n_outputs = len(node.outputs)
         self.used = node.used
+
+    def reshape_open(self, v: Value, dims: Sequence[int], stated: Sequence[int]) -> Value:
+        """Reshape `v` to `dims`, of which one may be -1: it is inferred. stated: the model's dimensions, for errors.
+
+        Raises ShapeError for several -1, and for dimensions that do not fit.
+        """
+        sizes = list(dims)
+        if sizes.count(-1) > 1:
+            raise ShapeError(f"{self.label} leaves two dimensions open in {tuple(stated)}")
+        if -1 in sizes:
+            known = math.prod(d for d in sizes if d != -1)
+            if known == 0 or v.type.count % known:
+                raise ShapeError(f"{self.label} cannot shape {v.type} as {tuple(stated)}")
+            sizes[sizes.index(-1)] = v.type.count // known
+        return self.reshape(v, sizes)
 
     def record_cache_update(self, result: Value, written: CacheUpdate) -> None:
         """Record that `result` is a cache with an update written into it; it may be updated in place."""
