@@ -22,6 +22,7 @@ _COMMANDS = {
     "generate": "Write text by a language model.",
     "inspect": "Show graph, placement, costs and memory of a model.",
     "knobs": "List every environment setting.",
+    "lens": "Show what became of a model's nodes, in one page.",
     "profile": "Time every launch of a model.",
     "run": "Run a model on arrays, pictures or random input.",
     "serve": "Serve models over HTTP, to Triton's and KServe's clients.",

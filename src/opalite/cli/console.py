@@ -12,9 +12,9 @@ from ..cache.hit_counters import process_counts
 _WIDTH = 160  # columns where output goes to a file or a pipe, so that tables are not cut at 80
 
 
-def make_console() -> Console:
+def make_console(stderr: bool = False) -> Console:
     """A console without markup, since names of models and tensors may look like markup."""
-    console = Console(markup=False, emoji=False, highlight=False)
+    console = Console(markup=False, emoji=False, highlight=False, stderr=stderr)
     if not console.is_terminal and not knobs.foreign("COLUMNS"):
         console.width = _WIDTH
     return console

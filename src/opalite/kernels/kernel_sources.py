@@ -46,6 +46,37 @@ def _common() -> tuple[str, str]:
     return head, marker + tail
 
 
+ARITHMETIC = {
+    "mma/mma_instructions.cl": "matrix",
+    "mma/wgmma_instructions.cl": "matrix",
+    "integer/dot4.cl": "dot",
+    "integer/conv_vnni.cl": "dot",
+    "integer/depthwise_vnni.cl": "dot",
+    "integer/matmul_vnni.cl": "dot",
+}
+"""Files whose functions use matrix units, or dot products of 8-bit integers."""
+
+
+@cache
+def _files_of(name: str) -> frozenset[str]:
+    """A `.cl` file and the files that it includes."""
+    try:
+        text = (_FOLDER / name).read_text()
+    except OSError:
+        return frozenset()  # a kernel from outside the package
+    return frozenset({name}).union(*(_files_of(m) for m in _INCLUDE.findall(text) if m != name))
+
+
+def arithmetic_of(source: str, options: str) -> str:
+    """The kind of arithmetic of a program: 'matrix', 'dot', 'fp16' or 'fp32'. source: its file below kernels/."""
+    found = {ARITHMETIC[name] for name in _files_of(source) & ARITHMETIC.keys()}
+    if "matrix" in found:
+        return "matrix"
+    if "dot" in found and "-DDOT=0" not in options.split():
+        return "dot"
+    return "fp16" if any(o.startswith("-DACC_HALF") for o in options.split()) else "fp32"
+
+
 def option_text(defines: Mapping[str, Any]) -> str:
     """-D options in a fixed order, so that equal defines give equal programs.
 

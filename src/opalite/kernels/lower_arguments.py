@@ -48,11 +48,13 @@ class Parameter:
     """A kernel parameter.
 
     space: "global", "local" or "constant" for a pointer to elements of `type`; "image"; "" for a number by value.
+    is_read: whether it is memory that the kernel does not write.
     """
 
     name: str
     space: str
     type: str
+    is_read: bool = False
 
     @cached_property
     def element(self) -> np.dtype[Any] | None:
@@ -97,6 +99,7 @@ def _closing(text: str) -> int:
 def _parameter(text: str) -> Parameter:
     """One declaration, such as `global const float *restrict x`."""
     words = [w.removeprefix("__") for w in re.findall(r"\w+|\*", text)]
+    is_read = "const" in words or "constant" in words or "read_only" in words
     words = [w for w in words if w not in _QUALIFIERS]
     pointer = words.count("*")
     spaces = [w for w in words if w in _SPACES]
@@ -106,7 +109,7 @@ def _parameter(text: str) -> Parameter:
     if len(names) != 2 or pointer > 1 or len(spaces) != pointer:
         raise ValueError(f"its parameter '{text.strip()}' cannot be read")
     space = spaces[0] if pointer else "image" if names[0].startswith("image") else ""
-    return Parameter(names[1], space, names[0])
+    return Parameter(names[1], space, names[0], is_read and space != "")
 
 
 def find_signature(source: str, prelude: str, defines: Mapping[str, Any], entry: str) -> tuple[Parameter, ...]:
@@ -119,6 +122,15 @@ def find_signature(source: str, prelude: str, defines: Mapping[str, Any], entry:
         return _find(program_parts(source, prelude), options, entry)
     except ValueError as e:
         raise ValueError(f"the declaration of {entry} in {source} is not understood: {e}") from None
+
+
+def find_parameters(text: str, options: str, entry: str) -> tuple[Parameter, ...]:
+    """Parameters of kernel `entry` in a program's full text, built with `options`.
+
+    ValueError if they are not understood.
+    """
+    defines = (o.removeprefix("-D").partition("=") for o in options.split() if o.startswith("-D"))
+    return _find((text,), tuple((name, value or "1") for name, _, value in defines), entry)
 
 
 M = TypeVar("M", covariant=True)

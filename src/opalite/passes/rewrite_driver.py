@@ -17,14 +17,32 @@ from ..ops.data_movement import Reshape
 Uses = Mapping[Value, list[Node]]
 
 
+@dataclass(frozen=True)
+class Rewrite:
+    """One patch that a rule applied: texts of the nodes removed and added, and the model's nodes that they compute.
+
+    lost: the model's nodes that the removed nodes compute and the added ones do not.
+    """
+
+    rule: str
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+    origin: tuple[Origin, ...]
+    lost: tuple[Origin, ...]
+
+
 @dataclass
 class Context:
-    """State shared by the passes over one graph: options, the rewrite budget and rewrite counts."""
+    """State shared by the passes over one graph: options, the rewrite budget and rewrite counts.
+
+    log: gets every rewrite, if it is a list.
+    """
 
     check: bool = field(default_factory=lambda: bool(knobs.get("OPALITE_CHECK")))
     budget: int | None = field(default_factory=lambda: knobs.get("OPALITE_STOP_AFTER"))
     debug: int = field(default_factory=lambda: int(knobs.get("OPALITE_DEBUG")))
     applied: dict[str, int] = field(default_factory=dict)
+    log: list[Rewrite] | None = None
 
     def spend(self, rule: str) -> bool:
         """Count one rewrite of `rule`; False if OPALITE_STOP_AFTER is used up."""
@@ -133,6 +151,24 @@ def run_rule(graph: Graph, name: str, rule: Rule, ctx: Context, limit: int = 100
                 touched.update(v.producer for v in added.inputs if v is not None and v.producer is not None)
         if not patches:
             return
+        texts = None if ctx.log is None else [tuple(map(_text, patch.remove)) for patch in patches]
         apply_patches(graph, patches, name)
+        if ctx.log is not None and texts is not None:
+            ctx.log.extend(_rewrite(name, p, removed) for p, removed in zip(patches, texts, strict=True))
         if ctx.check:
             check_graph(graph, name)
+
+
+def _rewrite(rule: str, patch: Patch, removed: tuple[str, ...]) -> Rewrite:
+    """The record of a patch, once its values have their names."""
+    before, after = joined_origin(*patch.remove), joined_origin(*patch.add)
+    lost = tuple(o for o in before if o not in after)
+    return Rewrite(rule, removed, tuple(map(_text, patch.add)), tuple(dict.fromkeys((*before, *after))), lost)
+
+
+def _text(node: Node) -> str:
+    """A node in one line, with its epilogue, without the contents of constants."""
+    inputs = ", ".join("-" if v is None else f"%{v.name}" for v in node.inputs)
+    outputs = ", ".join(repr(v) for v in node.outputs)
+    epilogue = "" if node.epilogue is None else f", epilogue {node.epilogue}"
+    return f"{outputs} = {node.op!r}({inputs}){epilogue}"

@@ -22,7 +22,7 @@ from ..layout.assign_precision import set_precision
 from ..layout.kernel_candidates import Measured
 from ..ops.host import HostOp
 from ..passes.pipeline import optimise, place
-from ..passes.rewrite_driver import Context
+from ..passes.rewrite_driver import Context, Rewrite
 from .emit_program import Emitter, emit, emit_template
 from .memory.memory_limits import check_sizes
 from .program import LaunchStep, NodeReport, Program, ReferenceStep, TuningRecord
@@ -173,9 +173,9 @@ def plan(graph: Graph, options: PlanOptions, knowledge: Knowledge) -> Planned:
     return lay_out(prepare(graph, options, knowledge.device), options, knowledge)
 
 
-def prepare(graph: Graph, options: PlanOptions, device: DeviceInfo) -> Prepared:
-    """`graph`, rewritten in place, each node with its precision."""
-    context = Context()
+def prepare(graph: Graph, options: PlanOptions, device: DeviceInfo, log: list[Rewrite] | None = None) -> Prepared:
+    """`graph`, rewritten in place, each node with its precision. log: gets every rewrite, also those of `lay_out`."""
+    context = Context(log=log)
     optimise(graph, context, device, options.policy, options.tier, options.memory == "low")
     set_precision(graph, options.policy, device)
     check_sizes(graph, device)

@@ -68,14 +68,14 @@ def test_parameters_follow_defines_and_prelude() -> None:
     defines = {"STORAGE": 1, "HAS_BIAS": False}
     prelude = "#define EPILOGUE_PARAMS , global const float *e1, const int e1_0\n"
     plain = find_signature("conv/row_major_vectors.cl", "", defines, "conv_rows")
-    assert plain[0] == Parameter("x", "global", "half")
+    assert plain[0] == Parameter("x", "global", "half", is_read=True)
     assert "bias" not in {p.name for p in plain}
     more = find_signature("conv/row_major_vectors.cl", prelude, {"STORAGE": 0, "HAS_BIAS": True}, "conv_rows")
     assert [p.name for p in more] == [p.name for p in (*plain[:2],)] + ["bias"] + [p.name for p in plain[2:]] + [
         "e1",
         "e1_0",
     ]
-    assert more[-2:] == (Parameter("e1", "global", "float"), Parameter("e1_0", "", "int"))
+    assert more[-2:] == (Parameter("e1", "global", "float", is_read=True), Parameter("e1_0", "", "int"))
 
 
 def test_a_missing_kernel_is_named() -> None:

@@ -10,7 +10,7 @@ from ..device.driver_errors import cl_errors
 
 @dataclass(frozen=True)
 class LaunchTimes:
-    """Profiling times in seconds on the device's clock: enqueued, submitted, started, ended."""
+    """Profiling times in seconds on one clock: enqueued, submitted, started, ended."""
 
     queued: float
     submitted: float
@@ -21,6 +21,10 @@ class LaunchTimes:
     def seconds(self) -> float:
         """Run time of the launch."""
         return self.end - self.start
+
+    def shifted(self, offset: float) -> LaunchTimes:
+        """The times on a clock that is `offset` seconds ahead."""
+        return LaunchTimes(self.queued + offset, self.submitted + offset, self.start + offset, self.end + offset)
 
 
 def wait_for(event: Any, device: str) -> None:

@@ -62,7 +62,8 @@ class NodeContext(Emitter):
     """
 
     def __init__(self, builder: GraphBuilder, node: NodeDef, inputs: Sequence[Value | None]) -> None:
-        super().__init__(builder, node.name, node.op_type, next((o for o in node.outputs if o), node.name))
+        out_name = next((o for o in node.outputs if o), node.name)
+        super().__init__(builder, node.name or out_name, node.op_type, out_name)
         self._node = node
         self.inputs = list(inputs)
         self.domain = node.domain

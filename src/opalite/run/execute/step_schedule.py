@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 Phase: TypeAlias = "LaunchSequence | HostThreadLoop | UploadStep | DownloadStep | HostStep | ReferenceStep"
 """A step, or all the launches between two steps of another kind."""
 
-Recorder: TypeAlias = Callable[[LaunchStep, LaunchTimes], None]
-"""Called with the LaunchStep and the times of each launch of a profiled run."""
+Recorder: TypeAlias = Callable[[Step, LaunchTimes], None]
+"""Called with each step of a profiled run and its times, in seconds of the host's clock: the device's clock is set by
+the moment at which the first of several launches was enqueued.
+"""
 
 
 Replacements: TypeAlias = Mapping[int, Sequence[PreparedLaunch]]

@@ -111,7 +111,7 @@ class OnnxModel:
     def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
         """The model's outputs in order, and the trace."""
         started = time.perf_counter()
-        store = None if self.compiler.tunes(request.tuning) else self.store
+        store = None if self.compiler.tunes(request.tuning) or request.observer else self.store
         found = None if store is None else store.find(feeds, self.is_imported, request.waits)
         before: RunTrace | None = None
         if store is not None and found is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ...lazy_dataclass import dataclass
 from ..execute.memory.io_transfer import Target
@@ -12,6 +12,8 @@ from ..execute.step_schedule import Recorder
 from .run_lock import RunLock
 
 if TYPE_CHECKING:
+    from ...importer import Segment
+    from ...plan.program import Program
     from ...tune.tuner import Progress
     from ...tune.tuning_report import GraphTuning
 
@@ -34,6 +36,16 @@ class TuneRequest:
 AS_OPENED = TuneRequest()
 
 
+class RunObserver(Protocol):
+    """An observer of what a run of an imported model consists of."""
+
+    def segment(self, segment: Segment, sizes: tuple[int, ...], program: Program, loop: str) -> None:
+        """Called when the program of a segment has run. loop: the name of the loop whose body it is; '' outside."""
+
+    def tasks(self, labels: Sequence[str], is_loop: bool, begin: float, end: float) -> None:
+        """Called after tasks of the host between two segments, with the seconds of the host's clock."""
+
+
 @dataclass(frozen=True)
 class RunRequest:
     """The parameters of a run.
@@ -42,7 +54,7 @@ class RunRequest:
     called with the times of every launch. check: called between segments; it raises if the run was terminated.
     is_trial: the outputs are only compared, so that an overflow does not change the session's precision. waits: wait
     for the optimized programs. lock: of the session's runs; None if there are no others. unread: names of outputs that
-    nobody reads; their values are undefined.
+    nobody reads; their values are undefined. observer: of the segments of the model, which is imported for it.
     """
 
     targets: Mapping[str, Target] = field(default_factory=dict)
@@ -53,11 +65,12 @@ class RunRequest:
     waits: bool = False
     lock: RunLock | None = None
     unread: frozenset[str] = frozenset()
+    observer: RunObserver | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether a cached route may serve the run: nothing is recorded, tuned, compared or waited for."""
-        return not (self.recorder or self.tuning.level or self.waits or self.is_trial)
+        return not (self.recorder or self.tuning.level or self.waits or self.is_trial or self.observer)
 
 
 PLAIN = RunRequest()

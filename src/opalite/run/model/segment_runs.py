@@ -130,7 +130,7 @@ class SegmentRuns:
         run, throttled = start(importer, feeds, loops, model_run)
         pending = model_run.track(run)
         uploaded = pending.uploaded
-        strict = self.compiler.options.strict
+        strict, observer = self.compiler.options.strict, request.observer
         if strict:
             _refuse_tasks(run)
         while run.segment is not None:
@@ -190,10 +190,16 @@ class SegmentRuns:
             run_pass.parts.append((segment, compiled))
             model_run.note(compiled, at, executable)
             model_run.release_if_idle()
+            if observer is not None:
+                observer.segment(segment, sizes, at.program, "" if run_pass.feeds is not None else importer.name)
             started = clock()
             with throttled:
                 run.advance(outputs)
-            trace.host_s += clock() - started
+            ended = clock()
+            trace.host_s += ended - started
+            if observer is not None and segment.tasks:
+                is_loop = any(isinstance(t, BodyTask) for t in segment.tasks)
+                observer.tasks([t.label for t in segment.tasks], is_loop, started, ended)
             if strict:
                 _refuse_tasks(run)
         model_run.untrack(pending)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -15,29 +15,34 @@ from ...ir.graph import Graph
 from ...ir.precision import Precision, PrecisionPolicy
 from ...ir.tensor_type import TensorType
 from ...lazy_dataclass import dataclass
+from ...plan.control_flow import FlowStep, RunLoop, RunProgram, Switch
 from ...plan.program import LaunchStep, MemoryReport, NodeReport, Program
 from ..execute.memory.slot_memory import arena_regions
 from ..model.background.plan_graph import compute_largest
 from ..model.compile_options import CompileOptions
 from ..model.imported_model import ImportedModel
 from ..model.model_inputs_outputs import example_shapes
-from .explanation import Explanation
+from .explanation import Explanation, memory_line
+from .run_capture import Part, RunCapture
 
 if TYPE_CHECKING:
-    from ...plan.planner import Planned
+    from ...plan.planner import Planned, PlanOptions
 
 
 @dataclass(frozen=True)
 class DevicePlan:
     """The programs of a model for one device and one set of input shapes, with estimated times.
 
-    assumed: shapes of inputs with open dimensions for which the caller gave none.
+    assumed: shapes of inputs with open dimensions for which the caller gave none. parts: the programs, with the graphs
+    that they were planned from. options: by which.
     """
 
     device: DeviceInfo
     precision: str
     programs: tuple[Program, ...]
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
+    options: PlanOptions | None = None
 
     @property
     def nodes(self) -> list[NodeReport]:
@@ -93,6 +98,11 @@ class DevicePlan:
             "predicted_ms": float(f"{1e3 * self.seconds:.4g}"),
         }
 
+    def capture(self) -> RunCapture:
+        """The plan as `session.capture()` returns it for a device that is here."""
+        notes = [memory_line(program.memory) for program in self.programs]
+        return RunCapture(self.device, self.precision, list(self.parts), self.options, notes=notes)
+
     def explain(self) -> Explanation:
         """The plan as `session.explain()` returns it for a device that is here."""
         found = Explanation(self.device.title, nodes=self.nodes)
@@ -134,24 +144,61 @@ def plan_for_device(
     wanted = ("fp16" if device.fast_half else "fp32") if precision is None else precision
     options = CompileOptions(wanted, memory, "none", strict)
     make = graph_planner(device, options)
+    loops: Mapping[int, str] = {}
     try:
-        planned = [make(imported.only_segment(types).graph)]
+        graphs: Sequence[Graph] = [imported.only_segment(types).graph]
     except BundleError:
         flow = imported.flow(types)
         if not flow.graphs:
             raise
-        planned = [make(graph) for graph in flow.graphs]
+        graphs, loops = flow.graphs, _loops_of(flow.steps)
+    before = [graph.copy() for graph in graphs]
+    planned = [make(graph) for graph in graphs]
     imported.reset()
     named = wanted if isinstance(wanted, str) else "a policy"
-    return DevicePlan(device, named, tuple(p.program for p in planned), assumed)
+    parts = [
+        Part(p.program, graph, () if p.template is None else p.template.sizes, loops.get(i, ""))
+        for i, (p, graph) in enumerate(zip(planned, before, strict=True))
+    ]
+    programs = tuple(p.program for p in planned)
+    return DevicePlan(device, named, programs, assumed, tuple(parts), plan_options(device, options))
+
+
+def _loops_of(steps: Sequence[FlowStep], loop: str = "") -> dict[int, str]:
+    """The loop whose body each program is, by number; programs outside of loops are left out."""
+    found: dict[int, str] = {}
+    for step in steps:
+        if isinstance(step, RunProgram) and loop:
+            found[step.program] = loop
+        elif isinstance(step, Switch):
+            found |= _loops_of((*step.if_true, *step.if_false), loop)
+        elif isinstance(step, RunLoop):
+            found |= _loops_of(step.body, step.node)
+    return found
 
 
 def graph_planner(device: DeviceInfo, options: CompileOptions, keeps_graph: bool = False) -> Callable[[Graph], Planned]:
     """A function that plans a graph, which is consumed, for a device by its description.
 
+    InputError: see `plan_options`.
+    """
+    from ...plan.planner import Knowledge, plan
+
+    wanted = plan_options(device, options, keeps_graph)
+
+    def make(graph: Graph) -> Planned:
+        compute_largest(graph, wanted.policy)
+        return plan(graph, wanted, Knowledge(device))
+
+    return make
+
+
+def plan_options(device: DeviceInfo, options: CompileOptions, keeps_graph: bool = False) -> PlanOptions:
+    """The planner's options for a device by its description.
+
     Raises InputError for precision 'auto' and for tuning, which need the device.
     """
-    from ...plan.planner import Knowledge, PlanOptions, plan
+    from ...plan.planner import PlanOptions
 
     if options.precision == "auto" or options.tune != "none":
         what = "precision auto compares programs" if options.precision == "auto" else "tuning measures kernels"
@@ -162,10 +209,4 @@ def graph_planner(device: DeviceInfo, options: CompileOptions, keeps_graph: bool
     policy = PrecisionPolicy.named(named) if isinstance(named, str) else named
     if policy.precision is Precision.FP16_FAST and not device.half_sums:
         raise InputError(f"precision fp16_fast needs half arithmetic, which {device.name} lacks; use fp16 or fp32")
-    wanted = PlanOptions(policy, options.memory, options.strict, late_weights=True, keeps_graph=keeps_graph)
-
-    def make(graph: Graph) -> Planned:
-        compute_largest(graph, policy)
-        return plan(graph, wanted, Knowledge(device))
-
-    return make
+    return PlanOptions(policy, options.memory, options.strict, late_weights=True, keeps_graph=keeps_graph)

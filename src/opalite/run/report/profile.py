@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ...cl.queue.event_times import LaunchTimes
-from ...plan.program import LaunchStep
+from ...plan.program import LaunchStep, Step
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,41 @@ class LaunchRecord:
 
     run: int
     index: int
-    node: str
-    kernel: str
+    step: LaunchStep
     times: LaunchTimes
-    flops: float
-    nbytes: float
+
+    @property
+    def node(self) -> str:
+        """The node that the launch computes."""
+        return self.step.node
+
+    @property
+    def kernel(self) -> str:
+        """The name of its kernel."""
+        return self.step.kernel
+
+    @property
+    def flops(self) -> float:
+        """Its operations."""
+        return self.step.flops
+
+    @property
+    def nbytes(self) -> float:
+        """The bytes that it has to move."""
+        return self.step.nbytes
+
+
+@dataclass(frozen=True)
+class HostRecord:
+    """A transfer, or work of the host, in one run. what: the step, or a sentence on the tasks between two programs.
+
+    is_loop: whether it encloses the iterations of a loop.
+    """
+
+    run: int
+    what: Step | str
+    times: LaunchTimes
+    is_loop: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,10 +90,11 @@ class Peaks:
 
 @dataclass
 class Profile:
-    """Records of several runs of one model on one device."""
+    """Records of several runs of one model on one device. others: of what was not launched."""
 
     device: str
     records: list[LaunchRecord] = field(default_factory=list)
+    others: list[HostRecord] = field(default_factory=list)
     wall_s: list[float] = field(default_factory=list)
     peaks: Peaks | None = None
     queueing: list[str] = field(default_factory=list)  # sentences on the strategies of runs without profiling
@@ -148,7 +179,7 @@ class Profile:
 
 
 class Recorder:
-    """Adds the launches of the current run to a profile."""
+    """Adds the steps of the current run to a profile."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -159,7 +190,14 @@ class Recorder:
         """Begin the run of index `run`."""
         self._run, self._index = run, 0
 
-    def __call__(self, step: LaunchStep, times: LaunchTimes) -> None:
-        record = LaunchRecord(self._run, self._index, step.node, step.kernel, times, step.flops, step.nbytes)
-        self._profile.records.append(record)
+    def __call__(self, step: Step, times: LaunchTimes) -> None:
+        if not isinstance(step, LaunchStep):
+            self._profile.others.append(HostRecord(self._run, step, times))
+            return
+        self._profile.records.append(LaunchRecord(self._run, self._index, step, times))
         self._index += 1
+
+    def tasks(self, labels: Sequence[str], is_loop: bool, begin: float, end: float) -> None:
+        """Record host operators, or a loop, between two programs of the current run."""
+        times = LaunchTimes(begin, begin, begin, end)
+        self._profile.others.append(HostRecord(self._run, ", ".join(labels), times, is_loop))

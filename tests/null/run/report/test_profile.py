@@ -8,6 +8,7 @@ import json
 import pytest
 
 from opalite.cl.queue.event_times import LaunchTimes
+from opalite.plan.program import LaunchStep
 from opalite.run.report.profile import LaunchRecord, Profile
 
 
@@ -19,7 +20,8 @@ def made(runs: list[list[float]]) -> Profile:
         queued = clock
         for index, taken in enumerate(seconds):
             times = LaunchTimes(queued, queued, clock, clock + taken)
-            profile.records.append(LaunchRecord(run, index, f"node {index}", f"kernel {index % 2}", times, 1e6, 1e3))
+            step = LaunchStep(0, "f", (), (1,), None, f"node {index}", f"kernel {index % 2}", 1e6, 1e3)
+            profile.records.append(LaunchRecord(run, index, step, times))
             clock += taken
     return profile
 

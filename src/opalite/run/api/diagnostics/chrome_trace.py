@@ -12,7 +12,7 @@ from typing import Any
 
 from ....cl.queue.event_times import LaunchTimes
 from ....errors import OptionError
-from ....plan.program import LaunchStep
+from ....plan.program import LaunchStep, Step
 
 
 class Profiler:
@@ -24,9 +24,10 @@ class Profiler:
         self._events: list[dict[str, Any]] = []
         self._launches: list[tuple[LaunchStep, LaunchTimes]] = []
 
-    def __call__(self, step: LaunchStep, times: LaunchTimes) -> None:
+    def __call__(self, step: Step, times: LaunchTimes) -> None:
         """Record one launch of the current run."""
-        self._launches.append((step, times))
+        if isinstance(step, LaunchStep):
+            self._launches.append((step, times))
 
     def add_session(self, name: str, started_ns: int, **args: str) -> None:
         """Add an event of the session, from `started_ns` (time.monotonic_ns) to now."""

@@ -19,6 +19,7 @@ from ....ir.dtype import DType
 from ....ir.precision import PrecisionPolicy
 from ....knobs import LEVELS
 from ....plan.bundle.bundle import is_bundle
+from ....plan.program import NodeReport
 from ...execute.compile_queue import Job, compile_queue
 from ...execute.run_trace import RunTrace, Timing
 from ...model.run_request import TuneRequest
@@ -31,7 +32,9 @@ from .session_queries import SessionApi
 if TYPE_CHECKING:
     from ....tune.tuner import Progress
     from ....tune.tuning_report import GraphTuning
-    from ...report.profile import Profile
+    from ...model.run_request import RunObserver
+    from ...report.profile import Profile, Recorder
+    from ...report.run_capture import RunCapture
     from ..caches.model_state import State
     from ..diagnostics.node_assignment import OrtEpAssignedSubgraph
 
@@ -230,17 +233,48 @@ class InferenceSession(SessionApi):
 
         Runs of other threads may interleave, and then affect the times.
         """
+        return self._profile(input_feed, iterations)
+
+    def capture(self, input_feed: Mapping[str, Any], iterations: int = 10) -> RunCapture:
+        """The programs of runs on `input_feed`, with the graphs that they were planned from, and a profile."""
+        from ...report.run_capture import Part, PartObserver, RunCapture
+
+        found = RunCapture(self.device, "")
+        found.profile = self._profile(input_feed, iterations, lambda recorder: PartObserver(found, recorder))
+        explanation = self.explain()
+        record = self._dispatcher.run_record
+        known = {id(part.program) for part in found.parts}
+        programs = {id(p): p for p in record.programs if id(p) not in known}
+        found.parts.extend(map(Part, programs.values()))
+        found.tasks = [item for item in record.items if isinstance(item, NodeReport)]
+        found.notes = [*explanation.queueing, explanation.tier, *explanation.precision, *explanation.notes]
+        if not is_bundle(self._arguments["path_or_bytes"]):
+            found.options = self._compiler.plan_options(self.precision_policy)
+            found.precision = str(self._compiler.options.precision)
+        return found
+
+    def _profile(
+        self,
+        input_feed: Mapping[str, Any],
+        iterations: int,
+        make_observer: Callable[[Recorder], RunObserver] | None = None,
+    ) -> Profile:
+        """See `profile`. make_observer: gives the observer of the runs."""
         from ...report.measure_peaks import measure_peaks
         from ...report.profile import Profile, Recorder
 
         check_fork()
-        self._execute(input_feed, self._request(waits=True))
         profile = Profile(self.device.title)
         recorder = Recorder(profile)
+        observer = None if make_observer is None else make_observer(recorder)
+        self._execute(input_feed, self._request(waits=True, observer=observer))
+        profile.others.clear()
         with self._unchecked():
             for i in range(max(iterations, 1)):
                 recorder.start(i)
-                _, trace, run_record = self._execute(input_feed, self._request(recorder=recorder, waits=True))
+                _, trace, run_record = self._execute(
+                    input_feed, self._request(recorder=recorder, waits=True, observer=observer)
+                )
                 profile.wall_s.append(trace.total_s)
         with self._lock.exclusive():
             profile.peaks = measure_peaks(self._rt)

@@ -29,7 +29,7 @@ from ...model.background.graph_compiler import Compiler
 from ...model.compile_options import CompileOptions
 from ...model.dispatcher import Dispatcher
 from ...model.run_lock import RunLock
-from ...model.run_request import RunRequest, TuneRequest
+from ...model.run_request import RunObserver, RunRequest, TuneRequest
 from ...model.session_counters import SessionCounters
 from ..caches.match_state_outputs import match_names
 from ..diagnostics.ort_logging import SessionLog
@@ -204,6 +204,7 @@ class SessionCore:
         tuning: TuneRequest | None = None,
         waits: bool = False,
         unread: frozenset[str] = frozenset(),
+        observer: RunObserver | None = None,
     ) -> RunRequest:
         """The parameters of a run besides its inputs."""
         return RunRequest(
@@ -214,6 +215,7 @@ class SessionCore:
             waits=waits,
             lock=self._lock,
             unread=unread,
+            observer=observer,
         )
 
     def _execute_here(

@@ -293,15 +293,21 @@ class ArenaRegion:
 
 def arena_regions(program: Program) -> list[ArenaRegion]:
     """The regions of the arena that the Program's steps use. A region is in use while any of its parts is."""
+    lives = slot_lives(program)
+    labels = {s.id: s.label for s in program.slots}
+    pooled = [s for s in program.slots if s.storage is Storage.DYNAMIC and s.image is None and s.id in lives]
+    return [ArenaRegion(s.label, s.offset, s.nbytes, *lives[s.id], labels.get(s.within, "")) for s in pooled]
+
+
+def slot_lives(program: Program) -> dict[int, tuple[int, int]]:
+    """The first and the last step that use each slot, or a part of it."""
     holders = {s.id: s.within for s in program.slots if s.within >= 0}
     lives: dict[int, tuple[int, int]] = {}
     for i, step in enumerate(program.steps):
         for slot in _slots_of(step):
             for number in (slot, holders.get(slot, slot)):
                 lives[number] = (lives.get(number, (i, i))[0], i)
-    labels = {s.id: s.label for s in program.slots}
-    pooled = [s for s in program.slots if s.storage is Storage.DYNAMIC and s.image is None and s.id in lives]
-    return [ArenaRegion(s.label, s.offset, s.nbytes, *lives[s.id], labels.get(s.within, "")) for s in pooled]
+    return lives
 
 
 def pool_slots(program: Program, pool: BufferPool[M]) -> dict[int, M]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....cl.memory.device_tensor import DeviceTensor
 from ....cl.memory.inline_upload import InlineUpload
-from ....cl.queue.event_times import read_times
+from ....cl.queue.event_times import LaunchTimes, read_times
 from ....cl.queue.launch_sequence import LaunchSequence
 from ....errors import OpaliteError
 from ....plan.program import DownloadStep, UploadStep
@@ -28,6 +28,7 @@ class Queue:
 
     name = "queue"
     on_host_thread = False  # whether the calling thread executes all launches, so that nothing is on the queue
+    _recorder: Recorder | None = None  # of a profiled run
 
     def __init__(
         self,
@@ -135,6 +136,7 @@ class Queue:
         clock = time.perf_counter
         mark = clock()
         finished, replayed = True, False
+        recorder = self._recorder
         small: list[tuple[int, Any]] = []  # outputs in pinned memory, by host slot
         for phase in self.phases:
             if isinstance(phase, LaunchSequence):
@@ -186,6 +188,8 @@ class Queue:
                 instance.run_on_host(phase, host_values)
                 now = clock()
                 host_s += now - mark
+            if recorder is not None and not isinstance(phase, HostThreadLoop):
+                recorder(phase, LaunchTimes(mark, mark, mark, now))
             mark = now
         if not finished:
             self._before_downloads()  # of outputs that stay on the device
@@ -295,6 +299,8 @@ def _copy_out(small: list[tuple[int, Any]], host_values: list[Any]) -> None:
 class Profiled(Queue):
     """Launches one by one on the profiling queue, with the times of each reported to a recorder."""
 
+    _recorder: Recorder
+
     def __init__(self, plain: Queue, recorder: Recorder) -> None:
         super().__init__(plain.instance, phases=plain.phases)
         self._recorder = recorder
@@ -304,9 +310,11 @@ class Profiled(Queue):
             resident.dismiss_workers()
         rt = self.instance.rt
         rt.finish()
+        begin = time.perf_counter()
         pairs = [(launch, launch.enqueue(rt.profiling_queue)) for launch in recording.launches]
         rt.profiling_queue.finish()
-        for launch, event in pairs:
-            if event is not None:
-                self._recorder(self.instance.step_of(launch), read_times(event, rt.info.name))
+        found = [(launch, read_times(event, rt.info.name)) for launch, event in pairs if event is not None]
+        offset = begin - min((times.queued for _, times in found), default=begin)
+        for launch, times in found:
+            self._recorder(self.instance.step_of(launch), times.shifted(offset))
         return False

@@ -1,0 +1,120 @@
+"""Fates of the model's nodes: launched, computed when planned, removed by a pass, and so on, each with a sentence."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from .. import passes
+from ..passes.rewrite_driver import Rewrite
+from .original_graph import ModelNode, OriginalGraph
+from .program_parts import ProgramParts
+
+_FOLDS = frozenset({"fold_constants", "fold_empty"})
+
+
+def add_rewrites(logs: Sequence[Sequence[Rewrite]], graph: OriginalGraph, found: ProgramParts) -> list[dict[str, Any]]:
+    """The rewrites of all parts, as plain data. The program's nodes get the numbers of those that touched them."""
+    rewrites: list[dict[str, Any]] = []
+    for part, log in enumerate(logs):
+        for r in log:
+            touched = graph.find((o.op_type, o.name) for o in r.origin)
+            lost = graph.find((o.op_type, o.name) for o in r.lost)
+            raw: dict[str, Any] = {"pass": r.rule, "part": part, "removed": list(r.removed), "added": list(r.added)}
+            rewrites.append(raw | {"model_nodes": touched, "lost": lost})
+    by_node: dict[tuple[int, int], list[int]] = {}
+    for number, raw in enumerate(rewrites):
+        for model_node in raw["model_nodes"]:
+            by_node.setdefault((raw["part"], model_node), []).append(number)
+    for node in found.nodes:
+        mine = {n for model_node in node["model_nodes"] for n in by_node.get((node["part"], model_node), ())}
+        node["rewrites"] = sorted(mine)
+    return rewrites
+
+
+def model_nodes(
+    graph: OriginalGraph, found: ProgramParts, rewrites: Sequence[dict[str, Any]], imported: set[int]
+) -> list[dict[str, Any]]:
+    """The nodes of the model as plain data, each with what became of it. imported: those with a node of their own."""
+    programs: list[list[int]] = [[] for _ in graph.nodes]
+    touched: list[list[int]] = [[] for _ in graph.nodes]
+    for number, made_node in enumerate(found.nodes):
+        for model_node in made_node["model_nodes"]:
+            programs[model_node].append(number)
+    for number, rewrite in enumerate(rewrites):
+        for model_node in rewrite["model_nodes"]:
+            touched[model_node].append(number)
+    made = []
+    for number, node in enumerate(graph.nodes):
+        inside = [found.nodes[i] for i in programs[number]]
+        fate, words = _fate(node, number, inside, [rewrites[i] for i in touched[number]], found, number in imported)
+        launches = [s for n in inside for s in n["steps"] if found.steps[s]["kind"] == "launch"]
+        raw: dict[str, Any] = {"name": node.name, "op": node.op, "scope": node.scope, "attributes": node.attributes}
+        raw |= {"inputs": node.inputs, "outputs": node.outputs, "fate": fate, "fate_words": words}
+        raw |= {"launches": launches, "nodes": programs[number], "rewrites": touched[number]}
+        made.append(raw)
+    return made
+
+
+def _fate(
+    node: ModelNode,
+    number: int,
+    inside: Sequence[dict[str, Any]],
+    touched: Sequence[dict[str, Any]],
+    found: ProgramParts,
+    is_imported: bool,
+) -> tuple[str, str]:
+    """(fate, sentence) of one node. inside: the program's nodes that compute it; touched: rewrites, in order."""
+    for target in ("opencl", "host", "view", "transfer"):
+        mine = [n for n in inside if n["target"] == target]
+        if mine:
+            return _computed(target, mine, found)
+    losses = [r for r in touched if number in r["lost"]]
+    if losses:
+        rule = losses[-1]["pass"]
+        if rule in _FOLDS:
+            return "planned", f"computed once when the model was planned, by the pass {rule}"
+        return "removed", f"removed by the pass {rule}: {pass_sentence(rule)}"
+    if node.has_bodies:
+        return "flow", "control flow: the nodes of its bodies stand for it"
+    if is_imported:
+        return "removed", "nothing reads its results after the passes"
+    if node.follows == "constants":
+        return "planned", "computed once when the model was imported: all that it reads is constant"
+    if node.follows == "sizes":
+        return "sizes", "computed by the host once for each choice of sizes: it follows from these alone"
+    return "none", "no operation of its own: its result is its input, or follows from sizes and constants"
+
+
+def _computed(target: str, inside: Sequence[dict[str, Any]], found: ProgramParts) -> tuple[str, str]:
+    """(fate, sentence) of a node that the program's nodes `inside` compute."""
+    if target == "host":
+        return "host", f"runs on the host: {inside[0]['why']}"
+    if target != "opencl":
+        return "view", f"takes no launch: {inside[0]['why']}"
+    steps = [s for n in inside for s in n["steps"]]
+    first = inside[0]
+    others = len(first["model_nodes"]) - 1
+    together = f", which computes {others} other node{'s' * (others > 1)} too" if others else ""
+    which = f"launch {steps[0]}" if len(steps) == 1 else f"launches {steps[0]} to {steps[-1]}"
+    return "launch", f"computed by {which} ({first['kernel']}){together}"
+
+
+@cache
+def _passes() -> dict[str, str]:
+    """The first lines of the docstrings of all functions in the package of passes, by name."""
+    found: dict[str, str] = {}
+    for module in pkgutil.walk_packages(passes.__path__, f"{passes.__name__}."):
+        for name, each in inspect.getmembers(importlib.import_module(module.name), inspect.isfunction):
+            if each.__module__ == module.name and each.__doc__:
+                found[name] = " ".join(each.__doc__.partition("\n\n")[0].split())
+    return found
+
+
+def pass_sentence(name: str) -> str:
+    """The sentence on a pass, by its name; '' for an unknown one."""
+    return _passes().get(name, "")

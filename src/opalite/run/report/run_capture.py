@@ -1,0 +1,64 @@
+"""RunCapture: the programs of a run or of a plan, with the graphs that they were planned from, for `opalite lens`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...ir.device.device_info import DeviceInfo
+from .profile import Profile, Recorder
+
+if TYPE_CHECKING:
+    from ...importer import Segment
+    from ...ir.graph import Graph
+    from ...plan.planner import PlanOptions
+    from ...plan.program import NodeReport, Program
+
+
+@dataclass(frozen=True)
+class Part:
+    """One program. graph: as imported, before any pass; None for a bundle. sizes: of its symbols.
+
+    loop: the name of the loop whose body it is; '' outside of loops.
+    """
+
+    program: Program
+    graph: Graph | None = None
+    sizes: tuple[int, ...] = ()
+    loop: str = ""
+
+
+@dataclass
+class RunCapture:
+    """The parts of a model on a device, in the order of their first run.
+
+    options: by which they were planned; None for a bundle. tasks: host operators between them. profile: of the runs;
+    None for a plan, whose times are estimates. notes: sentences on tier, strategy, precision and memory.
+    """
+
+    device: DeviceInfo
+    precision: str
+    parts: list[Part] = field(default_factory=list)
+    options: PlanOptions | None = None
+    tasks: list[NodeReport] = field(default_factory=list)
+    profile: Profile | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+class PartObserver:
+    """Adds the programs of a run to a capture, and host tasks to a profile."""
+
+    def __init__(self, capture: RunCapture, recorder: Recorder) -> None:
+        self._capture, self._recorder = capture, recorder
+        self._seen: set[int] = set()
+
+    def segment(self, segment: Segment, sizes: tuple[int, ...], program: Program, loop: str) -> None:
+        """Add the program of a segment, once."""
+        if id(program) not in self._seen:
+            self._seen.add(id(program))
+            self._capture.parts.append(Part(program, segment.graph, sizes, loop))
+
+    def tasks(self, labels: Sequence[str], is_loop: bool, begin: float, end: float) -> None:
+        """Record tasks of the host."""
+        self._recorder.tasks(labels, is_loop, begin, end)
