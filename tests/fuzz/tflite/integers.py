@@ -127,8 +127,14 @@ def pooled(b: Builder) -> object:
 def reduced(b: Builder) -> object:
     x = b.value(QUANTIZED, fits=lambda v: v.rank <= 4)
     axes = sorted({b.axis(x.rank) % x.rank for _ in range(2)})
-    name = b.pick(("MEAN", "MEAN", "SUM"))
-    scale = x.scale * (1 if name == "MEAN" else np.sqrt(np.prod([x.shape[a] for a in axes])))
+    name = b.pick(("MEAN", "MEAN", "SUM", "REDUCE_PROD"))
+    count = int(np.prod([x.shape[a] for a in axes]))
+    scale = x.scale * {"MEAN": 1, "SUM": np.sqrt(count)}.get(name, 1 / 128)
+    if name == "REDUCE_PROD":
+        if count > 6:
+            return None
+        # Larger products leave LiteRT's 48 bits.
+        scale = max(scale, float((x.scale * (30000 if x.dtype == "int16" else 128)) ** count) / 100)
     return b.op(name, [x, b.ints(axes)], result(b, x.dtype, scale), "ReducerOptions", KeepDims=b.chance(0.5))
 
 

@@ -12,6 +12,7 @@ from ...ir import DType, Value
 from ..onnx.activation import gelu_exact, gelu_tanh, leaky_relu
 from ..walk.node_context import NodeContext
 from .common import activated, clamp, tflite_op
+from .fixed_point import number
 
 _UNARY = {
     "ABS": "abs",
@@ -102,7 +103,10 @@ def floor_div(ctx: NodeContext) -> Value:
     def divide(a: Sym, b: Sym) -> Sym:
         if a.dtype.is_float:
             return (a / b).call("floor")
-        return (a - a.call("mod", b)) / b
+        # C's quotient goes toward zero.
+        rest = a.call("mod", b)
+        exact = rest.eq(0).call("or", (rest < 0).eq(a < 0))
+        return a / b - where(exact, number(a, 0), number(a, 1))
 
     return ctx.elementwise(divide, ctx.input(0), ctx.input(1))
 

@@ -60,6 +60,18 @@ def rescale(a: Sym, multiplier: Sym | int, shift: Sym | int) -> Sym:
     return a.call("shl", shift.call("max", 0)).call("requantize", multiplier, (-shift).call("max", 0))
 
 
+def fixed_multiplier_16(real: float) -> tuple[int, int]:
+    """Return (multiplier of 16 bits, shift to the right) of a real factor, for numbers of 48 bits."""
+    multiplier, shift = fixed_multiplier(real)
+    return (multiplier + (1 << 15)) >> 16 if multiplier < 0x7FFF0000 else 0x7FFF, 15 - shift
+
+
+def rescale_wide(a: Sym, real: float) -> Sym:
+    """Return a * real in int32 for an int64 of 48 bits."""
+    multiplier, shift = fixed_multiplier_16(real)
+    return (a * multiplier + (1 << (shift - 1))).call("shr", shift).cast(DType.INT32)
+
+
 def times(a: Sym, b: Sym | int) -> Sym:
     """Return the rounded product, which has as many bits before the point as both together."""
     return a.call("requantize", b, 0)
@@ -84,7 +96,15 @@ def half_sum(a: Sym, b: int) -> Sym:
     return (wide + where(wide < 0, number(wide, -1), number(wide, 1))).call("div", 2).cast(DType.INT32)
 
 
-_EXP = ((-2, 1672461947), (-1, 1302514674), (0, 790015084), (1, 290630308), (2, 39332535), (3, 720401), (4, 242))
+EXPONENTIALS = (
+    (-2, 1672461947),
+    (-1, 1302514674),
+    (0, 790015084),
+    (1, 290630308),
+    (2, 39332535),
+    (3, 720401),
+    (4, 242),
+)
 """(k, e^-(2^k))."""
 
 
@@ -97,7 +117,7 @@ def exp_negative(a: Sym, bits: int) -> Sym:
     tail = times(shifted_right(times(square, square), 2) + times(square, x), 715827883) + square
     y = times(x + shifted_right(tail, 1), 1895147668) + 1895147668
     rest = part - a
-    for power, factor in _EXP:
+    for power, factor in EXPONENTIALS:
         if bits > power:
             y = where(rest.call("bitand", 1 << (31 - bits + power)).eq(0), y, times(y, factor))
     return where(a.eq(0), number(a, ONE), y)

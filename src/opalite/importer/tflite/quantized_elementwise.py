@@ -10,7 +10,9 @@ from ...expr.trace_function import Sym, where
 from ...ir import DType, Value
 from ..walk.node_context import NodeContext
 from .common import quantized_op, unsupported
+from .elementwise import binary, floor_div
 from .fixed_point import fixed_multiplier, reciprocal, rescale, scaled, shifted_left, shifted_right
+from .fixed_point_16 import rounded_shift, times_16
 from .quantization import Affine, activation_ends, affine, clipped_ends, out_affine
 
 
@@ -55,8 +57,15 @@ def _add_powers(ctx: NodeContext, shifts: list[int], sign: int, out: Affine, end
 
 @quantized_op("MUL")
 def mul(ctx: NodeContext) -> Value:
-    """Import MUL: the product of both, rescaled."""
+    """Import MUL: the product of both, rescaled; of int16 to bytes its upper half, whatever the scales."""
     a, b, out = affine(ctx, 0), affine(ctx, 1), out_affine(ctx)
+    if a.dtype is DType.INT16 and out.dtype.size == 1:
+        low, high = activation_ends(ctx, out)
+
+        def upper(x: Sym, y: Sym) -> Sym:
+            return out.stored(rounded_shift(times_16(x.cast(DType.INT32), y.cast(DType.INT32)), 8), (low, high))
+
+        return ctx.elementwise(upper, ctx.input(0), ctx.input(1))
     if out.dtype is not a.dtype:
         raise unsupported(ctx, f"gives {out.dtype} of {a.dtype}; the same type is expected")
     ends, factor = activation_ends(ctx, out), float(a.scale * b.scale / out.scale)
@@ -81,6 +90,12 @@ def div(ctx: NodeContext) -> Value:
         return out.stored(rescale(whole, multiplier, shift - below - room), ends)
 
     return ctx.elementwise(quotient, ctx.input(0), ctx.input(1))
+
+
+@quantized_op("BITWISE_XOR", "RIGHT_SHIFT", "FLOOR_DIV", "FLOOR_MOD")
+def without_scale(ctx: NodeContext) -> Value:
+    """Import operators on integers as they are, whatever the scales of their tensors."""
+    return floor_div(ctx) if ctx.op_type == "FLOOR_DIV" else binary(ctx)
 
 
 @quantized_op("SQUARED_DIFFERENCE")

@@ -19,7 +19,7 @@ from ...ops.integer_conv_matmul import BYTES, IntegerConv
 from ..walk.node_context import NodeContext
 from .common import activated, quantized_op, tensors_of, to_channels_first, to_channels_last, unsupported, window_pads
 from .conv import transpose_conv as float_transpose_conv
-from .fixed_point import fixed_multiplier, rescale, rounded_away
+from .fixed_point import fixed_multiplier, fixed_multiplier_16, rescale, rounded_away
 from .quantization import Affine, activation_ends, affine, out_affine, quantization, rescaled
 from .quantized_weights import read_weights_as_floats
 
@@ -88,11 +88,8 @@ def rescaled_wide(
     ends = activation_ends(ctx, out)
     rank = len(parts[0][0].shape)
     wide = ctx.attr("quantized_bias_type", 0) != _INT32
-    pairs = np.array([fixed_multiplier(float(f)) for f in factors], np.int64)
-    multiplier, shift = pairs[:, 0], pairs[:, 1]
-    if wide:
-        multiplier = np.where(multiplier < 0x7FFF0000, (multiplier + (1 << 15)) >> 16, 0x7FFF)
-    constants = [ctx.along_axis(ctx.constant(a), axis, rank) for a in (multiplier, 15 - shift if wide else shift)]
+    pairs = np.array([(fixed_multiplier_16 if wide else fixed_multiplier)(float(f)) for f in factors], np.int64)
+    constants = [ctx.along_axis(ctx.constant(a), axis, rank) for a in (pairs[:, 0].copy(), pairs[:, 1].copy())]
     more = None if bias is None else ctx.along_axis(bias, axis, rank)
 
     def scaled_sum(m: Sym, s: Sym, b: Sym | None, *sums: Sym) -> Sym:

@@ -12,9 +12,13 @@ from ...ir import Array, DType, Value
 from ...ir.symbols import fixed
 from ..walk.node_context import NodeContext
 from .common import check_rank, quantized_op, to_channels_first, to_channels_last, unsupported
-from .fixed_point import fixed_multiplier, rescale
+from .fixed_point import fixed_multiplier, rescale, rescale_wide
 from .pool import pool_op
 from .quantization import activation_ends, affine, out_affine
+
+
+_FACTORS = 1024
+"""Largest number of elements in one product: each is a step of its own."""
 
 
 @quantized_op("AVERAGE_POOL_2D")
@@ -75,6 +79,30 @@ def mean_or_sum(ctx: NodeContext) -> Value:
         return out.stored(rescale(s - less if less else s, multiplier, shift))
 
     return ctx.elementwise(stored, sums)
+
+
+@quantized_op("REDUCE_PROD")
+def product(ctx: NodeContext) -> Value:
+    """Import REDUCE_PROD: element by element, each product rescaled so that the last one has the result's scale."""
+    x, a, out = ctx.input(0), affine(ctx, 0), out_affine(ctx)
+    if x.dtype is DType.UINT8 or (x.dtype is DType.INT16 and (a.zero or out.zero)):
+        raise unsupported(ctx, f"has {x.dtype} with the zero points {a.zero} and {out.zero}; int8, or 0, is expected")
+    rank, keep = len(x.shape), bool(ctx.attr("keep_dims", False))
+    axes = sorted({int(i) % rank for i in ctx.const_ints(1)})
+    kept = [i for i in range(rank) if i not in axes]
+    count = math.prod(fixed(x.shape[i]) for i in axes)
+    shape = tuple(1 if i in axes else d for i, d in enumerate(x.shape) if keep or i in kept)
+    factor = float(a.scale) / float(out.scale) ** (1 / max(1, count))
+    if factor >= 128 or count > _FACTORS:
+        raise unsupported(ctx, f"multiplies {count} numbers by {factor:.4g} each; up to {_FACTORS}, by less than 128")
+    rows = ctx.reshape(ctx.transpose(x, (*kept, *axes)), (*(x.shape[i] for i in kept), count))
+    total = ctx.elementwise(a.centred, ctx.slice_axis(rows, len(kept), 0, 1))
+    for k in range(1, count):
+        total = ctx.elementwise(
+            lambda t, v: rescale_wide(t.cast(DType.INT64) * a.centred(v).cast(DType.INT64), factor),
+            *(total, ctx.slice_axis(rows, len(kept), k, k + 1)),
+        )
+    return ctx.reshape(ctx.elementwise(lambda t: out.stored(rescale_wide(t.cast(DType.INT64), factor)), total), shape)
 
 
 @quantized_op("REDUCE_MAX", "REDUCE_MIN")

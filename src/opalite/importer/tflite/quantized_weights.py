@@ -11,7 +11,7 @@ from typing import cast
 from ...expr.trace_function import Sym
 from ...ir import DType, Value
 from ..walk.node_context import Handler, NodeContext
-from . import conv, recurrent
+from . import conv, quantized_recurrent, recurrent
 from .common import quantized_op, tensors_of, unsupported
 from .quantization import levels_of
 
@@ -27,9 +27,18 @@ _IN_FLOATS: dict[str, Handler] = {
 }
 
 
+_IN_INTEGERS: dict[str, Handler] = {
+    "LSTM": quantized_recurrent.integer_lstm,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": quantized_recurrent.integer_lstm,
+    "SVDF": quantized_recurrent.integer_svdf,
+}
+
+
 @quantized_op(*_IN_FLOATS)
 def by_float_weights(ctx: NodeContext) -> Sequence[Value | None] | Value:
-    """Import recurrent operators and CONV_3D on floats with quantised weights."""
+    """Import recurrent operators and CONV_3D with quantised weights, on floats or integers."""
+    if ctx.op_type in _IN_INTEGERS and not ctx.input(0).dtype.is_float:
+        return cast("Sequence[Value | None] | Value", _IN_INTEGERS[ctx.op_type](ctx))
     read_weights_as_floats(ctx)
     return cast("Sequence[Value | None] | Value", _IN_FLOATS[ctx.op_type](ctx))
 

@@ -41,20 +41,20 @@ Sequenced = tuple[Value, Value, Value]
 @tflite_op("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def sequence_lstm(ctx: NodeContext) -> list[Value]:
     """Import UNIDIRECTIONAL_SEQUENCE_LSTM, with peepholes, projection, clipping and layer normalisation."""
-    y, h, c = _lstm(ctx, _steps_first(ctx, ctx.input(0)), _tensors(ctx, 1, 18, 20), False)
-    return [_steps_first(ctx, y), *_next(ctx, {18: h, 19: c})]
+    y, h, c = _lstm(ctx, steps_first(ctx, ctx.input(0)), tensors_at(ctx, 1, 18, 20), False)
+    return [steps_first(ctx, y), *next_states(ctx, {18: h, 19: c})]
 
 
 @tflite_op("BIDIRECTIONAL_SEQUENCE_LSTM")
 def bidirectional_lstm(ctx: NodeContext) -> list[Value]:
     """Import BIDIRECTIONAL_SEQUENCE_LSTM: two directions, side by side with merge_outputs."""
-    x = _steps_first(ctx, ctx.input(0))
-    ways = [_tensors(ctx, 1, 35, None), _tensors(ctx, 18, 37, None)]
+    x = steps_first(ctx, ctx.input(0))
+    ways = [tensors_at(ctx, 1, 35, None), tensors_at(ctx, 18, 37, None)]
     outs = []
     for k, inputs in enumerate(_auxiliary(ctx, x, ways, 39, (40, 44))):
         outs.append(_lstm(ctx, inputs, ways[k], k == 1))
     states = {35: outs[0][1], 36: outs[0][2], 37: outs[1][1], 38: outs[1][2]}
-    return [*_merged(ctx, [o[0] for o in outs]), *_next(ctx, states)]
+    return [*_merged(ctx, [o[0] for o in outs]), *next_states(ctx, states)]
 
 
 @tflite_op("LSTM")
@@ -63,8 +63,8 @@ def lstm_step(ctx: NodeContext) -> list[Value]:
     if ctx.attr("kernel_type", 0) == 1:
         return _basic_lstm(ctx)
     x = ctx.input(0)
-    y, h, c = _lstm(ctx, ctx.reshape(x, (1, *x.shape)), _tensors(ctx, 1, 18, 20), False)
-    return [ctx.reshape(y, y.shape[1:]), *_next(ctx, {18: h, 19: c})]
+    y, h, c = _lstm(ctx, ctx.reshape(x, (1, *x.shape)), tensors_at(ctx, 1, 18, 20), False)
+    return [ctx.reshape(y, y.shape[1:]), *next_states(ctx, {18: h, 19: c})]
 
 
 def _basic_lstm(ctx: NodeContext) -> list[Value]:
@@ -82,7 +82,7 @@ def _basic_lstm(ctx: NodeContext) -> list[Value]:
     return [out, new, joined, gates][: ctx.n_outputs]
 
 
-def _tensors(ctx: NodeContext, first: int, state: int, norms: int | None) -> Lstm:
+def tensors_at(ctx: NodeContext, first: int, state: int, norms: int | None) -> Lstm:
     """Return the tensors of the direction whose first weights are input `first`."""
 
     def at(start: int, count: int) -> list[Value | None]:
@@ -208,26 +208,26 @@ def rnn_step(ctx: NodeContext) -> list[Value]:
     """Import RNN: one step of act(W x + R h + b)."""
     x = ctx.input(0)
     y, h = _rnn(ctx, ctx.reshape(x, (1, *x.shape)), 1, False)
-    return [ctx.reshape(y, y.shape[1:]), *_next(ctx, {4: h})]
+    return [ctx.reshape(y, y.shape[1:]), *next_states(ctx, {4: h})]
 
 
 @tflite_op("UNIDIRECTIONAL_SEQUENCE_RNN")
 def sequence_rnn(ctx: NodeContext) -> list[Value]:
     """Import UNIDIRECTIONAL_SEQUENCE_RNN: act(W x + R h + b) at each step."""
-    y, h = _rnn(ctx, _steps_first(ctx, ctx.input(0)), 1, False)
-    return [_steps_first(ctx, y), *_next(ctx, {4: h})]
+    y, h = _rnn(ctx, steps_first(ctx, ctx.input(0)), 1, False)
+    return [steps_first(ctx, y), *next_states(ctx, {4: h})]
 
 
 @tflite_op("BIDIRECTIONAL_SEQUENCE_RNN")
 def bidirectional_rnn(ctx: NodeContext) -> list[Value]:
     """Import BIDIRECTIONAL_SEQUENCE_RNN: two directions, side by side with merge_outputs."""
-    x = _steps_first(ctx, ctx.input(0))
+    x = steps_first(ctx, ctx.input(0))
     other = ctx.get(9)
     if other is not None and ctx.get(10) is not None:
         raise unsupported(ctx, "has weights for an auxiliary input; convert the model without cross-linked layers")
     ahead = _rnn(ctx, x, 1, False)
-    back = _rnn(ctx, x if other is None else _steps_first(ctx, other), 5, True)
-    return [*_merged(ctx, [ahead[0], back[0]]), *_next(ctx, {4: ahead[1], 8: back[1]})]
+    back = _rnn(ctx, x if other is None else steps_first(ctx, other), 5, True)
+    return [*_merged(ctx, [ahead[0], back[0]]), *next_states(ctx, {4: ahead[1], 8: back[1]})]
 
 
 def _rnn(ctx: NodeContext, x: Value, first: int, backward: bool) -> tuple[Value, Value]:
@@ -273,13 +273,13 @@ def svdf(ctx: NodeContext) -> list[Value]:
         view = ctx.reshape(weighted, (x.shape[0], filters // rank, rank))
         weighted = ctx.reduce(view, "sum", (2,), keepdims=False)
     out = activate(ctx, ctx.plus(weighted, bias), int(ctx.attr("fused_activation_function", 0)))
-    return [out, *_next(ctx, {4: ctx.reshape(held, state.shape)})]
+    return [out, *next_states(ctx, {4: ctx.reshape(held, state.shape)})]
 
 
 # Shared
 
 
-def _steps_first(ctx: NodeContext, v: Value) -> Value:
+def steps_first(ctx: NodeContext, v: Value) -> Value:
     """Exchange batch and steps unless the node has steps first."""
     if len(v.shape) != 3:
         raise ShapeError(f"{ctx.label} expects batch, steps and features, got {v.type}")
@@ -295,7 +295,7 @@ def _step(ctx: NodeContext, v: Value, t: int) -> Value:
     return ctx.squeeze(ctx.slice_axis(v, 0, t, t + 1), (0,))
 
 
-def _next(ctx: NodeContext, states: Mapping[int, Value]) -> list[Value]:
+def next_states(ctx: NodeContext, states: Mapping[int, Value]) -> list[Value]:
     """Return the next values of those inputs that are variables, in order."""
     return [v for i, v in states.items() if (info := info_of(ctx, i)) is not None and info.is_variable]
 
@@ -303,8 +303,8 @@ def _next(ctx: NodeContext, states: Mapping[int, Value]) -> list[Value]:
 def _merged(ctx: NodeContext, ways: Sequence[Value]) -> list[Value]:
     """Return the outputs of both directions, as one if the node merges them."""
     if ctx.attr("merge_outputs", False):
-        return [_steps_first(ctx, ctx.concat(ways, 2))]
-    return [_steps_first(ctx, v) for v in ways]
+        return [steps_first(ctx, ctx.concat(ways, 2))]
+    return [steps_first(ctx, v) for v in ways]
 
 
 def _auxiliary(ctx: NodeContext, x: Value, ways: list[Lstm], index: int, weights: Sequence[int]) -> list[Value]:
@@ -312,7 +312,7 @@ def _auxiliary(ctx: NodeContext, x: Value, ways: list[Lstm], index: int, weights
     other = ctx.get(index)
     if other is None:
         return [x, x]
-    other = _steps_first(ctx, other)
+    other = steps_first(ctx, other)
     if ctx.get(weights[0] + 1) is None:
         return [x, other]
     for k, first in enumerate(weights):

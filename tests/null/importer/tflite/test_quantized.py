@@ -141,3 +141,26 @@ def test_negative_bytes() -> None:
     by_litert(one_op("NEG", [("int8", q)], ("int8", q), "NegOptions"), np.int8([[-128, 127, 0, 3]]))
     with pytest.raises(UnsupportedOpError, match="zero points 3 and 3"):
         run(one_op("NEG", [("int8", Quant((0.5,), (3,)))] * 1, ("int8", Quant((0.5,), (3,)))), np.int8([[1, 2, 3, 4]]))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_a_product_of_16_bits_keeps_its_upper_half_in_bytes(dtype: str) -> None:
+    half = Quant((2.0**-15,))
+    g = one_op("MUL", [("int16", half)] * 2, (dtype, Quant((2.0**-7,), (4,))), "MulOptions")
+    by_litert(g, np.int16([[32767, -32768, -129, 3000]]), np.int16([[-32768, -32768, 16384, 3001]]))
+
+
+@pytest.mark.parametrize("axes", [[1], [0, 2]])
+def test_products_along_axes(axes: list[int]) -> None:
+    g = Subgraph()
+    x = g.tensor("int8", (3, 4, 2), quant=Quant((0.02,), (-3,)))
+    y = g.tensor("int8", (), quant=Quant((0.01,), (5,)))
+    g.inputs, g.outputs = [x], [y]
+    g.op("REDUCE_PROD", [x, g.const(np.int32(axes))], [y], "ReducerOptions", KeepDims=True)
+    by_litert(g, np.random.default_rng(4).integers(-128, 128, (3, 4, 2)).astype(np.int8))
+
+
+def test_integers_that_are_divided_as_they_are() -> None:
+    q = Quant((0.5,), (3,))
+    g = one_op("FLOOR_DIV", [("int8", q)] * 2, ("int8", q), "FloorDivOptions")
+    by_litert(g, np.int8([[-128, 127, -127, 9]]), np.int8([[5, -5, 127, 3]]))

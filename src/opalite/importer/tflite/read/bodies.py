@@ -16,10 +16,14 @@ PAST, NEXT = ".past", ".next"
 
 @dataclass(frozen=True, eq=False)
 class NodeTensors:
-    """Tensors of a node as the file declares them; None for an absent optional input."""
+    """Tensors of a node as the file declares them; None for an absent optional input.
+
+    intermediates: what it computes on the way, of which quantised recurrent operators state the scales.
+    """
 
     inputs: tuple[TensorInfo | None, ...]
     outputs: tuple[TensorInfo, ...]
+    intermediates: tuple[TensorInfo, ...] = ()
 
 
 @dataclass(frozen=True)

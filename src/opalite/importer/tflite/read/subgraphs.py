@@ -241,7 +241,8 @@ class SubgraphWalk:
                     names[k] = self.read_variable(variable)
                     made.append(self.new_name(t.value))
                     self.write_variable(variable, made[-1])
-        options["tensors"] = NodeTensors(ins, outs)
+        between = tuple(self.tensor(i) for i in tables.ints(operator, "Intermediates"))
+        options["tensors"] = NodeTensors(ins, outs, between)
         attributes = {k: Attr(0, v) for k, v in options.items()}
         label = next((t.name for t in outs), "")
         self.nodes.append(NodeDef(name, TFLITE, version, label, tuple(names), tuple(made), attributes))
