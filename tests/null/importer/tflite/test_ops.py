@@ -146,6 +146,7 @@ INDEXED = [
     case("GATHER", [X, i32([[2, 0], [1, 1]])], "GatherOptions", axis=1),
     case("GATHER", [RNG.f(2, 3, 4, 5), i32([[3, 0], [1, 1]])], "GatherOptions", axis=2, batchDims=1),
     case("GATHER_ND", [X, i32([[1, 2], [0, 1]])]),
+    case("GATHER_ND", [X, np.int16([[1, 2], [0, 1]])]),
     case("EMBEDDING_LOOKUP", [i32(2, 0), RNG.f(3, 5)]),
     case("SCATTER_ND", [i32([[2], [0], [2]]), RNG.f(3, 4), i32(4, 4)], const=(2,)),
     case("SPARSE_TO_DENSE", [i32([[0, 1], [2, 3]]), i32(3, 4), RNG.f(2), F(7)], const=(1, 3)),
