@@ -23,6 +23,9 @@ from .kernel_sources import program_parts
 from .launch import Arg, Launch, Local, PerShapeTable, Scratch, SymbolicTable, Table, Weight
 from .opencl_preprocessor import Preprocessed
 
+TEXEL_BUFFER = "image1d_buffer_t"
+"""The parameter type of a constant that is read as texels of four 32-bit words, 16 bytes each, of its buffer."""
+
 _ACCESS = {"read_only", "write_only", "read_write"}
 _QUALIFIERS = {"const", "restrict", "volatile", "private"} | _ACCESS
 _SPACES = {"global", "local", "constant"}
@@ -151,8 +154,8 @@ class Memory(Protocol[M]):
     def of_value(self, value: Value) -> M:
         """The memory of a graph tensor; a constant in its stored form."""
 
-    def of_weight(self, weight: Weight) -> tuple[M, np.dtype[Any]]:
-        """The memory of a packed constant, and its element type."""
+    def of_weight(self, weight: Weight, texels: bool) -> tuple[M, np.dtype[Any]]:
+        """The memory of a packed constant, or that memory read as texels, and its element type."""
 
     def of_scratch(self, scratch: Scratch) -> M:
         """Scratch memory that lives during one node."""
@@ -198,8 +201,11 @@ def _lower(p: Parameter, a: Arg, memory: Memory[M]) -> M | Local | np.generic | 
         _check_element(p, a.type.storage.np, f"tensor {a!r}")
         return memory.of_value(a)
     if isinstance(a, Weight):
-        _check_space(p, "image" if a.image else "global", f"the weights of {a.value!r}")
-        found, dtype = memory.of_weight(a)
+        as_texels = p.type == TEXEL_BUFFER and not a.image
+        _check_space(p, "image" if a.image or as_texels else "global", f"the weights of {a.value!r}")
+        found, dtype = memory.of_weight(a, as_texels)
+        if as_texels and dtype != np.uint32:
+            raise ValueError(f"its parameter '{p}' reads texels of uint32, and is given weights of {dtype}")
         if dtype.kind != "u":  # unsigned words that the kernel unpacks itself
             _check_element(p, dtype, f"weights in the form {a.form}")
         return found

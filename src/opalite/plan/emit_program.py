@@ -53,6 +53,7 @@ from .program import (
     SourceSpec,
     StepArg,
     Storage,
+    TexelsArg,
     UploadStep,
 )
 from .template.make_template import make_template
@@ -206,11 +207,12 @@ class _Slots:
     def of_value(self, value: Value) -> SlotArg:
         return SlotArg(self.e.slot(value))
 
-    def of_weight(self, weight: Weight) -> tuple[SlotArg, np.dtype[Any]]:
+    def of_weight(self, weight: Weight, texels: bool) -> tuple[SlotArg, np.dtype[Any]]:
         value, key = weight.value, (weight.value, weight.form)
         if key not in self.e.slots:
             self.e.slots[key] = self.e.add_kernel_form(weight, f"{value.name}:{weight.form}")
-        return SlotArg(self.e.slots[key]), self.e.program.weights[self.e.slots[key]].dtype
+        number = self.e.slots[key]
+        return (TexelsArg if texels else SlotArg)(number), self.e.program.weights[number].dtype
 
     def of_scratch(self, scratch: Scratch) -> SlotArg:
         key = (self.node, scratch.name)

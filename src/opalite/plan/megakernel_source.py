@@ -21,7 +21,7 @@ from .program import LaunchStep, LocalArg, ScalarArg, SlotArg, SourceSpec, StepA
 _HEAD = r"^(?:__attribute__\(\(reqd_work_group_size[^\n]*\n)?kernel [^\n]*?\bvoid "
 _KERNEL = r"(?ms)" + _HEAD + r"(\w+)\(.*?^}$"
 _COMMENT = r"//[^\n]*"
-_IMAGE = r"\b(image2d_t|sampler_t)\b"
+_IMAGE = r"\b(image2d_t|image1d_buffer_t|sampler_t)\b"
 _MEETING = r"\bbarrier\b"
 _GRID = r"\bget_(global_size|num_groups|global_offset)\b"
 _ALONE = r"-D(WG|LY|GROUP)=1\b"  # one work-item along the axis whose items share a result: no barrier

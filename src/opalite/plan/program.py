@@ -76,6 +76,11 @@ class SlotArg:
 
 
 @dataclass(frozen=True)
+class TexelsArg(SlotArg):
+    """Kernel argument: the memory of a constant's slot as an image over the buffer, of texels of four uint32."""
+
+
+@dataclass(frozen=True)
 class ScalarArg:
     """Kernel argument: a number, already of its NumPy type."""
 

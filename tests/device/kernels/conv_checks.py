@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.expr.expression import evaluate
@@ -36,6 +37,15 @@ def as_gpu(rt: Runtime) -> Runtime:
     """
     other = copy.copy(built_plain(rt))
     other.info = dataclasses.replace(rt.info, kind="gpu", wave_size=32, local_mem_dedicated=True)
+    return other
+
+
+def as_adreno(rt: Runtime) -> Runtime:
+    """`rt` described as a GPU that reads constants as texels of their buffers."""
+    if not rt.info.image_support or not rt.info.image_buffer_max:
+        pytest.skip("the device has no images over buffers")
+    other = as_gpu(rt)
+    other.info = dataclasses.replace(other.info, family="adreno")
     return other
 
 

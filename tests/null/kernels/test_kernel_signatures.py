@@ -36,7 +36,7 @@ class Names:
     def of_value(self, value: Value) -> str:
         return value.name
 
-    def of_weight(self, weight: Weight) -> tuple[str, np.dtype[Any]]:
+    def of_weight(self, weight: Weight, texels: bool) -> tuple[str, np.dtype[Any]]:
         assert weight.value.data is not None
         return weight.form, weight.fn(weight.value.data).dtype
 

@@ -37,7 +37,7 @@ class Names:
     def of_value(self, value: Value) -> str:
         return f"value {value.name}"
 
-    def of_weight(self, weight: Weight) -> tuple[str, np.dtype[Any]]:
+    def of_weight(self, weight: Weight, texels: bool) -> tuple[str, np.dtype[Any]]:
         return f"weight {weight.form}", np.dtype(np.float32)
 
     def of_scratch(self, scratch: Scratch) -> str:

@@ -190,6 +190,7 @@ def describe(device: cl.Device) -> DeviceInfo:
         base_align=max(1, query(lambda d: d.mem_base_addr_align, 8 * default.base_align) // 8),
         image_support=images,
         image2d_max=query(lambda d: (d.image2d_max_width, d.image2d_max_height), (0, 0)) if images else (0, 0),
+        image_buffer_max=query(lambda d: d.image_max_buffer_size, 0) if images else 0,
         cache_bytes=query(lambda d: d.global_mem_cache_size, 0),
         native_float_width=width,
         fp16="cl_khr_fp16" in extensions,

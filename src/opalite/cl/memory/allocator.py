@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from .sub_buffers import SubBufferBlock, drop_released_blocks
 Array = np.ndarray[Any, Any]
 M = TypeVar("M")
 _MIN_BYTES = 16  # some drivers refuse empty buffers
+_TEXEL_BYTES = 16  # of four uint32
 _MIB = 1 << 20
 
 
@@ -84,6 +86,19 @@ class Allocator:
         flags, kind = cl.mem_flags.READ_WRITE, image_format(dtype)
         what = f"an image of {width}×{height} {dtype.short} texels"
         return self._made(lambda: cl.create_image(self.context, flags, kind, (width, height)), what, size)
+
+    def texels(self, buffer: cl.Buffer, nbytes: int) -> cl.Image:
+        """The first `nbytes` of `buffer` as an image of texels of four uint32. Raises DeviceError if it is too long."""
+        count, most = nbytes // _TEXEL_BYTES, self.info.image_buffer_max
+        if count > most:
+            raise DeviceError(
+                f"an image over a buffer of {count} texels exceeds the {most} that {self.info.name} allows; read the "
+                "buffer itself"
+            )
+        kind = cl.ImageFormat(cl.channel_order.RGBA, cl.channel_type.UNSIGNED_INT32)
+        flags = cl.mem_flags.READ_ONLY
+        view = partial(cl.create_image, self.context, flags, kind, (count,), buffer=buffer)
+        return self._made(view, f"an image over a buffer of {nbytes} bytes", 0)
 
     def _made(self, make: Callable[[], M], what: str, nbytes: int) -> M:
         """Call `make`; if the device is full, free the memory of closed arenas and call it again."""

@@ -59,6 +59,7 @@ class DeviceInfo:
     base_align: int = 128
     image_support: bool = False
     image2d_max: tuple[int, int] = (0, 0)
+    image_buffer_max: int = 0  # texels of an image over a buffer
     cache_bytes: int = 0
     native_float_width: int = 1
     fp16: bool = False  # half arithmetic builds (listed, or found by a probe build)
@@ -218,6 +219,10 @@ class DeviceInfo:
     def fits_image(self, width: int, height: int) -> bool:
         """Whether a 2-D image of `width` x `height` texels is within the device's limits."""
         return self.image_support and width <= self.image2d_max[0] and height <= self.image2d_max[1]
+
+    def reads_texels(self, count: int) -> bool:
+        """Whether kernels read a constant of `count` elements of 16 bytes as texels of an image over its buffer."""
+        return self.prefers_images and count <= self.image_buffer_max
 
     def to_json(self) -> str:
         """JSON text that `from_json` reads back."""

@@ -13,13 +13,7 @@
 #define SPLIT 1
 #define B 0
 #endif
-#if A_BUFFER
-#define A_PARAM global const REAL *a
-#define READ_A(k, row) four(a + (size_t)(row) * K, k, K)
-#else
-#define A_PARAM read_only image2d_t a
-#define READ_A(k, row) READ_ACC(a, (k) / 4, row)
-#endif
+#include "image/matmul_sides.cl"
 #define CHUNK 128
 #define ADD_CHUNK() do { \
         _Pragma("unroll") \
@@ -31,26 +25,6 @@
             } \
         } \
     } while (0)
-#if SPLIT > 1
-#define GROUP __attribute__((reqd_work_group_size(GX, 1, SPLIT)))
-#else
-#define GROUP
-#endif
-#if Y_BUFFER
-#define Y_PARAM global REAL *y
-#else
-#define Y_PARAM write_only image2d_t y
-#endif
-
-#if A_BUFFER
-// Four elements of a row of K from k on, zeros past its end.
-static inline ACCV four(global const REAL *row, int k, int K) {
-    if (k + 4 <= K) return LOADV(row, k);
-    ACC v[4];
-    for (int l = 0; l < 4; ++l) v[l] = k + l < K ? LOAD(row, k + l) : (ACC)0;
-    return (ACCV)(v[0], v[1], v[2], v[3]);
-}
-#endif
 
 kernel GROUP void image_matmul(A_PARAM, read_only image2d_t b, Y_PARAM, int M, int N, int K, int H, int spread,
                                int batches EPILOGUE_PARAMS) {
@@ -116,46 +90,5 @@ kernel GROUP void image_matmul(A_PARAM, read_only image2d_t b, Y_PARAM, int M, i
         for (int j = 0; j < TB; ++j) acc[i][j] = done[i][j];
     }
 #endif
-#if SPLIT > 1
-    local ACCV parts[SPLIT][TM * TB][GX];
-    const int column = get_local_id(0);
-    #pragma unroll
-    for (int i = 0; i < TM; ++i) {
-        #pragma unroll
-        for (int j = 0; j < TB; ++j) parts[share][i * TB + j][column] = acc[i][j];
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (share > 0 || !inside) return;
-    #pragma unroll
-    for (int i = 0; i < TM; ++i) {
-        #pragma unroll
-        for (int j = 0; j < TB; ++j)
-            for (int s = 1; s < SPLIT; ++s) acc[i][j] += parts[s][i * TB + j][column];
-    }
-#endif
-    #pragma unroll
-    for (int i = 0; i < TM; ++i) {
-        if (m0 + i >= M) break;
-        const int row = z * M + m0 + i;
-        #pragma unroll
-        for (int j = 0; j < TB; ++j) {
-            const int block = b0 + j, n = block * 4;
-            if (block >= blocks) break;
-#if Y_BUFFER
-            if (n + 4 <= N) {
-                const ACCV v = EPILOGUE(acc[i][j], row, n, batches * M, N);
-                STOREV(y, (size_t)row * N + n, v);
-            } else {
-                const ACC lanes[4] = {acc[i][j].x, acc[i][j].y, acc[i][j].z, acc[i][j].w};
-                for (int l = 0; n + l < N; ++l) {
-                    const ACC v = EPILOGUE1(lanes[l], row, n + l, batches * M, N);
-                    STORE(y, (size_t)row * N + n + l, v);
-                }
-            }
-#else
-            const ACCV v = EPILOGUE(acc[i][j], row / H, block, row % H, 0, blocks, H, 1);
-            WRITE_ACC(y, block, row, MASK_LANES(v, N - n));
-#endif
-        }
-    }
+#include "image/store_matmul_rows.cl"
 }

@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.dtype import DType
-from ...ir.graph import Value
+from ...ir.graph import Node, Value
 from ...ir.place import FLAT, IMAGE, Layout
 from ..codegen.epilogue import epilogue_refusal, image_epilogue, operand_layouts, rows_epilogue
 from ..kernel import Binding, Bindings, Params, register
-from ..launch import STORAGE, Arg, Args, Array, Launch, Weight, ceil_div
-from ..matmul.matmul_problem import MatmulProblem
+from ..launch import STORAGE, Arg, Args, Array, Defines, Grid, Launch, Weight, ceil_div
+from ..matmul.matmul_problem import MatmulProblem, MatmulSizes
 from .image_layout import IMAGE_TYPES, ImageKernel, image_prelude, image_refusal, texture_refusal
 
 CONSTANT, PLAIN, TRANSPOSED = 0, 1, 2
+SIDES = ((IMAGE, IMAGE), (FLAT, IMAGE), (IMAGE, FLAT))
+"""Layouts of `a` and `y`: one of them may be a row-major buffer."""
 _LONG = 2048  # terms that a work-item sums in one accumulator
 _GX = 16  # columns of work-items that split the terms
 
@@ -27,6 +29,7 @@ class ImageMatmul(ImageKernel):
     op = "MatMul"
     ranks = (1, 2, 3)
     overlaps = True
+    least_terms = 8  # of a work-item that shares them with others
     space = {"TM": (4, 2, 1, 8), "TB": (1, 2, 4), "SPLIT": (1, 4, 8, 16)}
 
     def refuse(self, p: MatmulProblem) -> str | None:
@@ -50,8 +53,8 @@ class ImageMatmul(ImageKernel):
     def bindings(self, p: MatmulProblem) -> Bindings:
         b = None if _is_packed(p) else IMAGE
         found = []
-        for a, y in ((IMAGE, IMAGE), (FLAT, IMAGE), (IMAGE, FLAT)):
-            kind = _kind(y)
+        for a, y in SIDES:
+            kind = layout_kind(y)
             if epilogue_refusal(p.node, kind) is None:
                 found.append(Binding((a, b, *operand_layouts(p.node, kind, y)), (y,)))
         return found
@@ -74,30 +77,39 @@ class ImageMatmul(ImageKernel):
         params = {"TM": tm, "TB": tb, "SPLIT": 1}
         if device.is_cpu or items >= wanted:
             return params
-        shared = (split for split in (16, 8, 4) if split * items <= 4 * wanted and split * 8 <= s.k)
+        shared = (split for split in (16, 8, 4) if split * items <= 4 * wanted and split * self.least_terms <= s.k)
         return next((q for n in shared if self.illegal(p, q := {**params, "SPLIT": n}) is None), params)
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         node, s, b = p.node, p.sizes, p.node.input(1)
-        tm, tb, split = params["TM"], params["TB"], params["SPLIT"]
         to_buffer = node.y.type.layout.is_row_major
         epilogue = (rows_epilogue if to_buffer else image_epilogue)(node, p.device)
         constant = _is_packed(p)
         right: Arg = matmul_texels(b, s.trans_b, node.x.type.storage) if constant else b
         args: Args = {"a": node.x, "b": right, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
         args |= {"H": node.y.shape[-2], "spread": s.m if s.a_count > 1 or s.batches == 1 else 0, "batches": s.batches}
-        defines = {"TM": tm, "TB": tb, "SPLIT": split, "A_BUFFER": node.x.type.layout.is_row_major}
-        defines |= {"Y_BUFFER": to_buffer, "STORAGE": STORAGE[node.y.type.storage], "LONG": s.k > _LONG * split}
+        grid, group, defines = self.tiling(s, params)
+        defines |= {**self.sides(node), "STORAGE": STORAGE[node.y.type.storage]}
+        defines |= {"LONG": s.k > _LONG * params["SPLIT"]}
         defines |= {"B": CONSTANT if constant else TRANSPOSED if s.trans_b else PLAIN}
-        blocks = ceil_div(ceil_div(s.n, 4), tb)
-        group = None
-        if split > 1:
-            defines["GX"], group, blocks = _GX, (_GX, 1, split), ceil_div(blocks, _GX) * _GX
-        grid = (blocks, ceil_div(s.m, tm), s.batches * split)
         return [Launch("image_matmul", {**args, **epilogue.args}, grid, group, defines, image_prelude(node, epilogue))]
 
+    @staticmethod
+    def sides(node: Node) -> Defines:
+        """The defines of image/matmul_sides.cl."""
+        return {"A_BUFFER": node.x.type.layout.is_row_major, "Y_BUFFER": node.y.type.layout.is_row_major}
 
-def _kind(y: Layout) -> str:
+    @staticmethod
+    def tiling(s: MatmulSizes, params: Params) -> tuple[Grid, Grid | None, Defines]:
+        """The grid, its work-group where terms are split, and the defines of both."""
+        blocks, split = ceil_div(ceil_div(s.n, 4), params["TB"]), params["SPLIT"]
+        defines, group = dict(params), None
+        if split > 1:
+            defines["GX"], group, blocks = _GX, (_GX, 1, split), ceil_div(blocks, _GX) * _GX
+        return (blocks, ceil_div(s.m, params["TM"]), s.batches * split), group, defines
+
+
+def layout_kind(y: Layout) -> str:
     """Coordinate family of an epilogue that writes layout `y`."""
     return "image" if y.is_image else "rows"
 

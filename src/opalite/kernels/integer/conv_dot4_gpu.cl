@@ -12,6 +12,7 @@
 // Grid: ceil(positions / (PX * TP)) * PX, ceil(ob / (TC * CY)) * CY, SPLIT.
 #include "integer/dot4.cl"
 #include "include/aligned_blocks.cl"
+#include "include/texel_buffer.cl"
 #ifndef TP
 #define TP 2
 #define TC 2
@@ -39,7 +40,7 @@
 #endif
 
 __attribute__((reqd_work_group_size(PX, CY, SPLIT)))
-kernel void conv_dot(global const uint *restrict x, global const uint4 *restrict weights, START_PARAM X_ZERO_PARAM
+kernel void conv_dot(global const uint *restrict x, QUADS(weights), START_PARAM X_ZERO_PARAM
                      W_ZERO_PARAM global REAL *restrict y, int positions, int ib, int ob, int m, int id, int ih, int iw,
                      int od, int oh, int ow, int pd, int ph, int pw EPILOGUE_PARAMS) {
     const int z = get_local_id(2), lx = get_local_id(0), tile = get_global_id(1), tiles = (ob + TC - 1) / TC;
@@ -74,7 +75,7 @@ kernel void conv_dot(global const uint *restrict x, global const uint4 *restrict
         #pragma unroll
         for (int j = 0; j < TC; ++j) acc[t][j] = (int4)0;
     }
-    global const uint4 *w = weights + (size_t)min(tile, tiles - 1) * TAPS * ib * TC;
+    size_t w = (size_t)min(tile, tiles - 1) * TAPS * ib * TC;
     for (int tap = 0; tap < TAPS; ++tap, w += ib * TC) {
         global const uint *from[TP];
         bool inside[TP];
@@ -101,7 +102,7 @@ kernel void conv_dot(global const uint *restrict x, global const uint4 *restrict
 #endif
             }
             #pragma unroll
-            for (int j = 0; j < TC; ++j) f[j] = w[b * TC + j];
+            for (int j = 0; j < TC; ++j) f[j] = READ_QUAD(weights, w + b * TC + j);
             #pragma unroll
             for (int t = 0; t < TP; ++t) {
 #if W_ZERO

@@ -80,6 +80,8 @@ class ConvDot4(TiledDot4):
         defines |= {"POINTWISE": win.is_pointwise, "HAS_START": start is not None, "X_ZERO": zero_define(x_zero)}
         defines |= {"W_ZERO": w_zero is not None, "TAIL": (x.shape[1] - 1) % PACK + 1, "PACK": PACK}
         defines |= {"MASK": y.shape[1] % PACK != 0, "STORAGE": STORAGE[y.type.storage]}
+        if p.device.reads_texels(ceil_div(blocks, tc) * math.prod(w.shape[2:]) * ib * tc):
+            defines["TEXELS"] = 1
         px, cy, split = group = self.group_of(params)
         grid = (ceil_div(positions, px * params["TP"]) * px, ceil_div(blocks, tc * cy) * cy, split)
         return [Launch("conv_dot", args, grid, group, defines, epilogue.prelude)]

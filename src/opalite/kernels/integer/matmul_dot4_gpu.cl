@@ -8,6 +8,7 @@
 // Grid: ceil(ceil(N / 4) / (NX * TC)) * NX, ceil(M / (MY * TM)) * MY, batches * SPLIT.
 #include "integer/dot4.cl"
 #include "matmul/batch_offsets.cl"
+#include "include/texel_buffer.cl"
 #ifndef TM
 #define TM 2
 #define TC 1
@@ -29,6 +30,12 @@
 #define B_ZERO_PARAM global const B_BYTE *restrict b_zero,
 #else
 #define B_ZERO_PARAM
+#endif
+
+#if B_PACKED
+#define B_PARAM QUADS(b)
+#else
+#define B_PARAM global const B_BYTE *restrict b
 #endif
 
 static inline uint word_of(uint s0, uint s1, uint s2, uint s3) {
@@ -67,8 +74,8 @@ static inline uint4 words_of_b(global const B_BYTE *restrict b, int k, int n, in
 }
 
 __attribute__((reqd_work_group_size(NX, MY, SPLIT)))
-kernel void matmul_dot(global const A_BYTE *restrict a, global const B_BYTE *restrict b, START_PARAM A_ZERO_PARAM
-                       B_ZERO_PARAM global REAL *restrict y, global const int *batch, int dims, int batches, int M, int N,
+kernel void matmul_dot(global const A_BYTE *restrict a, B_PARAM, START_PARAM A_ZERO_PARAM B_ZERO_PARAM
+                        global REAL *restrict y, global const int *batch, int dims, int batches, int M, int N,
                        int K, int lda, int ldb EPILOGUE_PARAMS) {
     const int lx = get_local_id(0), ly = get_local_id(1), s = get_local_id(2), z = get_group_id(2);
     const int n0 = get_group_id(0) * NX * TC + lx, m0 = get_group_id(1) * MY * TM + ly;
@@ -76,7 +83,9 @@ kernel void matmul_dot(global const A_BYTE *restrict a, global const B_BYTE *res
     size_t a_offset, b_offset;
     batch_offsets(batch, dims, z, &a_offset, &b_offset);
     a += a_offset;
+#if !B_PACKED
     b += b_offset;
+#endif
     int4 acc[TM][TC], b_sum[TC];
     int a_sum[TM];
     #pragma unroll
@@ -97,7 +106,7 @@ kernel void matmul_dot(global const A_BYTE *restrict a, global const B_BYTE *res
         for (int j = 0; j < TC; ++j) {
             const int n = min(n0 + j * NX, blocks - 1);
 #if B_PACKED
-            w[j] = ((global const uint4 *)b)[(size_t)k * blocks + n];
+            w[j] = READ_QUAD(b, (size_t)k * blocks + n);
 #else
             w[j] = words_of_b(b, k, n, K, N, ldb);
 #endif

@@ -66,6 +66,8 @@ class MatmulDot4(TiledDot4):
         defines["HAS_START"] = start is not None
         defines |= {"B_ZERO": 0 if b_zero is None else 1 if b_zero.type.count == 1 else 2, "PACK": PACK}
         defines |= {"ALIGNED": s.k % WORD == 0 and not s.trans_a, "STORAGE": STORAGE[y.type.storage]}
+        if is_packed and p.device.reads_texels(ceil_div(s.k, WORD) * ceil_div(s.n, PACK)):
+            defines["TEXELS"] = 1
         nx, my, split = group = self.group_of(params)
         across = ceil_div(ceil_div(s.n, PACK), nx * params["TC"]) * nx
         grid = (across, ceil_div(s.m, my * params["TM"]) * my, s.batches * split)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ..kernel import Binding, flat_binding
-from ..launch import Args, Array, Defines, Weight, ceil_div
+from ..launch import Arg, Args, Array, Defines, Weight, ceil_div
 
 VECTORS = 4
 """Vectors of a panel on CPUs: with fewer, kernels wait for memory; with more, sums leave the registers."""
@@ -94,6 +95,13 @@ def take_zero(args: Args, bits: int) -> float:
     middle = args.pop("middle")
     assert isinstance(middle, float)
     return (middle - 1.0) * (1 << bits)
+
+
+def texel_defines(b: Arg, device: DeviceInfo) -> Defines:
+    """The define by which kernels read words `b` of `packed_args` as texels (include/texel_buffer.cl), if they may."""
+    assert isinstance(b, Weight)
+    assert b.packed_type is not None
+    return {"TEXELS": 1} if device.reads_texels(math.prod(b.packed_type[1]) // STREAMED.deep) else {}
 
 
 def codebook_defines(device: DeviceInfo, table: tuple[float, ...]) -> tuple[Defines, str]:

@@ -9,6 +9,7 @@
 //   FRACTION  zero points are not byte-sized integers and need a subtraction of their own
 //   ALIGNED   K is a multiple of 4
 #include "quantized/unpack_low_bit.cl"
+#include "include/texel_buffer.cl"
 #if ALIGNED
 #include "include/aligned_blocks.cl"
 #endif
@@ -62,13 +63,13 @@ static inline float4 four_of_row(global const REAL *restrict a, int k, int K) {
 }
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-kernel void quantized_skinny(global const REAL *restrict a, global const uint4 *restrict b, global const SCALE *restrict scale,
+kernel void quantized_skinny(global const REAL *restrict a, QUADS(b), global const SCALE *restrict scale,
                              ZEROS_PARAM global REAL *restrict y, int M, int N, int K, int blocks, float zero EPILOGUE_PARAMS) {
     local float4 shared_[STAGED > SUMMED ? STAGED : SUMMED];
     const int item = get_local_id(0), column = item % COLS, part = item / COLS;
     const int first = get_group_id(0) * COLS, lane = first % WIDTH + column, panel = first / WIDTH, m0 = get_group_id(1) * MR;
     const int quads = (K + QUAD - 1) / QUAD;
-    b += (size_t)panel * quads * WIDTH + lane;
+    const size_t words = (size_t)panel * quads * WIDTH + lane;
     const size_t scales = (size_t)panel * blocks * WIDTH + lane;
 #if TABLE
     local float values[16]; // so that lanes that read several have no bank conflicts
@@ -83,7 +84,9 @@ kernel void quantized_skinny(global const REAL *restrict a, global const uint4 *
         float by[UNROLL][SCALES];
         float less[UNROLL][SCALES];
         #pragma unroll
-        for (int u = 0; u < UNROLL; ++u) quad[u] = b[(size_t)min(q0 + u * PARTS + part, quads - 1) * WIDTH];
+        for (int u = 0; u < UNROLL; ++u) {
+            quad[u] = READ_QUAD(b, words + (size_t)min(q0 + u * PARTS + part, quads - 1) * WIDTH);
+        }
         #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
             const int q = q0 + u * PARTS + part;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...cost.cost_tables import Unpacking
+from ...cost.cost_tables import Unpacking, Windows
 from ...ir.symbols import hint_of, may_have_remainder
 from ...ops.operator import Cost
 from ...ops.quantized_matmul import QuantizedMatMul
@@ -12,7 +12,7 @@ from ..codegen.epilogue import rows_epilogue
 from ..kernel import Params, register
 from ..launch import STORAGE, Launch, ceil_div
 from ..matmul.matmul_problem import MatmulProblem, skinny_rows
-from .pack_low_bit import STREAMED, codebook_defines, packed_args, take_zero
+from .pack_low_bit import STREAMED, codebook_defines, packed_args, take_zero, texel_defines
 from .quantized_matmul_cpu import QuantizedMatmulKernel
 
 MOST_ROWS = 64
@@ -68,7 +68,8 @@ class QuantizedGemvGpu(QuantizedMatmulKernel):
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
         strips = ceil_div(max(1, p.sizes.m), skinny_rows(p, _GROUP_ROWS))
         widen = strips * Unpacking.of(p.device).in_registers / max(1, p.sizes.m)
-        seconds = super().seconds(p, Cost(cost.flops * (1 + widen), cost.bytes))
+        gain = Windows.of(p.device).texture_gain if p.device.prefers_images else 1.0  # of the words, most of the bytes
+        seconds = super().seconds(p, Cost(cost.flops * (1 + widen), cost.bytes / gain))
         return seconds * 20 if p.device.is_cpu else seconds
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
@@ -81,6 +82,7 @@ class QuantizedGemvGpu(QuantizedMatmulKernel):
         args |= {"a": node.x, "y": node.y, "M": s.m, "N": s.n, "K": s.k, **epilogue.args}
         args |= {"blocks": blocks, "zero": zero}
         own.pop("DEEP")
+        own |= texel_defines(args["b"], p.device)
         own |= {"STORAGE": STORAGE[node.y.type.storage], "PACK": 4, "ALIGNED": int(aligned), **params}
         own["SPAN"] = op.block * op.bits // 32 if blocks > 1 else 0
         table, values = codebook_defines(p.device, op.table)

@@ -204,7 +204,8 @@ def _is_within(variant: Variant, device: DeviceInfo) -> bool:
     planned = variant.device
     fits = planned.local_mem <= device.local_mem and planned.max_work_group_size <= device.max_work_group_size
     has_dots = not variant.needs.byte_dots or planned.byte_dots == device.byte_dots
-    return fits and has_dots and all(device.fits_image(*size) for size in variant.needs.images)
+    has_texels = not planned.prefers_images or planned.image_buffer_max <= device.image_buffer_max
+    return fits and has_dots and has_texels and all(device.fits_image(*size) for size in variant.needs.images)
 
 
 def plan_key(device: DeviceInfo) -> tuple[Any, ...]:

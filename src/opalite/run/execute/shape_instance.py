@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...cl.queue.prepared_launch import KernelArg, LocalBytes, PreparedLaunch
 from ...cl.runtime import Runtime
-from ...plan.program import HostStep, LaunchStep, LocalArg, Program, ReferenceStep, ScalarArg, SlotArg, StepArg
+from ...plan.program import (
+    HostStep,
+    LaunchStep,
+    LocalArg,
+    Program,
+    ReferenceStep,
+    ScalarArg,
+    SlotArg,
+    StepArg,
+    TexelsArg,
+)
 from ...plan.template.dynamic_parameters import DynamicParameters
 from .kernel_arguments import KernelArguments
 from .memory.io_transfer import Bindings, IoTransfer
@@ -101,7 +111,10 @@ class ShapeInstance:
         if bound:
             objects = objects | {slot: staging.buffer for slot, staging in bound.items()}
         steps: Sequence[Any] = self.program.steps
-        return [(i, steps[i], [_value(a, objects) for a in steps[i].args]) for i in numbers]
+        return [(i, steps[i], [self._value(a, objects) for a in steps[i].args]) for i in numbers]
+
+    def _value(self, a: StepArg, objects: dict[int, Any]) -> Any:
+        return self.placed.texels(a.slot) if isinstance(a, TexelsArg) else _value(a, objects)
 
 
 def _value(a: StepArg, objects: dict[int, Any]) -> Any:

@@ -23,7 +23,7 @@ from opalite.pocl.cpu_workarounds import cpu_flags
 from ....helpers.kernel_test_harness import make_node
 from ....helpers.pairs import pairwise
 from ..conv.test_direct_packed import CASES
-from ..conv_checks import as_gpu, check_kernel, find_kernel
+from ..conv_checks import as_adreno, as_gpu, check_kernel, find_kernel
 
 MIXES = [("u1", "i1"), ("i1", "i1"), ("u1", "u1"), ("i1", "u1")]
 TILES = [(1, 1, 8, 4, 4), (4, 2, 32, 1, 8), (8, 2, 16, 2, 1), (2, 4, 8, 8, 2)]
@@ -268,6 +268,20 @@ def test_product(rt: Runtime, kernel: Kernel, factors: Any, const: tuple[int, ..
 @pytest.mark.parametrize("tile", [None, (1, 1, 8, 4, 4), (4, 2, 32, 1, 8), (8, 2, 16, 2, 1), (2, 1, 8, 8, 2)])
 def test_product_tiles(rt: Runtime, zeros: str, tile: tuple[int, ...] | None) -> None:
     check_product(in_plain_c(rt), {}, make_product(19, 23, 45, MIXES[0], zeros), (1, 3), tile)
+
+
+@pytest.mark.parametrize("tile", [None, (4, 2, 32, 1, 8)])
+def test_constants_read_as_texels(rt: Runtime, tile: tuple[int, ...] | None) -> None:
+    """Of a product and a convolution, where images are preferred and one over the buffer may be long enough."""
+    other = as_adreno(in_plain_c(rt))
+    check_product(other, {}, make_product(19, 23, 45, MIXES[0], "an"), (1, 3), tile)
+    check_conv(other, "ConvDot4", *make_conv("stride", MIXES[0], "xmb"))
+    product = product_node({}, make_product(19, 23, 45, MIXES[0], "an"), (1, 3))
+    kernel = find_kernel("IntegerMatMul", "MatmulDot4")
+    for most, texels in ((72, 1), (71, None)):  # 12 words of 6 blocks of columns
+        problem = kernel.problem(product, dataclasses.replace(other.info, image_buffer_max=most))
+        (launch,) = kernel.launch(problem, kernel.defaults(problem))
+        assert launch.defines.get("TEXELS") == texels
 
 
 @pytest.mark.parametrize("shapes", [((2, 1, 5, 12), (3, 12, 7)), ((3, 5, 12), (12, 7)), ((2, 5, 12), (2, 12, 7))])

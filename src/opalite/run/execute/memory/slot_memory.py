@@ -172,6 +172,7 @@ class Layout:
             if isinstance(step, DownloadStep) and step.slot not in self.staging_buffers:  # a weight
                 self.staging_buffers[step.slot] = StagingBuffer(rt, sizes[step.slot], constants[step.slot])
         self.nbytes += sum(c.nbytes for slot, c in self.staging_buffers.items() if slot not in constants)
+        self.make_texels, self.texels = rt.allocator.texels, dict[int, Any]()  # images over constants, by slot
         self._most_cuts = 8 * len(program.slots) + 256
 
     def holds(self, program: Program) -> bool:
@@ -236,6 +237,13 @@ class Placed:
                 assert layout.arena is not None
                 found[slot.id] = layout.arena.region(*self._region(slot))
         return found
+
+    def texels(self, number: int) -> Any:
+        """An image over the buffer of a constant's slot, made once for a layout."""
+        made = self._layout.texels
+        if number not in made:
+            made[number] = self._layout.make_texels(self._constant(number), self._program.slots[number].nbytes)
+        return made[number]
 
     def locate(self, slot: Slot) -> tuple[Any, int]:
         """The memory object that contains a slot, and the byte at which the slot begins."""
