@@ -79,7 +79,7 @@ class Parameter:
 @lru_cache(maxsize=4096)
 def _find(parts: tuple[str, ...], options: tuple[tuple[str, str], ...], entry: str) -> tuple[Parameter, ...]:
     program = Preprocessed(parts, dict(options))
-    found = program.find(re.compile(rf"^[^\n]*\bkernel\b[^;{{}}#]*?\bvoid\s+{entry}\s*\(", re.MULTILINE))
+    found = program.find(declaration(entry))
     if found is None:
         raise ValueError("there is no kernel of that name")
     match, (piece, at) = found
@@ -87,6 +87,11 @@ def _find(parts: tuple[str, ...], options: tuple[tuple[str, str], ...], entry: s
     text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", inside[: _closing(inside)], flags=re.DOTALL)
     text = program.expand(text, (piece, at))
     return tuple(_parameter(p) for p in text.split(",")) if text.strip() not in ("", "void") else ()
+
+
+def declaration(entry: str) -> re.Pattern[str]:
+    """Matches the beginning of the kernel `entry`, up to its parameters."""
+    return re.compile(rf"^[^\n]*\bkernel\b[^;{{}}#]*?\bvoid\s+{entry}\s*\(", re.MULTILINE)
 
 
 def _closing(text: str) -> int:

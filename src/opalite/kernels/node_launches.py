@@ -17,18 +17,23 @@ from .kernel import Kernel, Params, Problem
 from .kernel_sources import program_parts, read_source
 from .launch import STORAGE, Launch
 from .opencl_preprocessor import Preprocessed
+from .wave_request import ask_wave
 
 
 def launches_of(kernel: Kernel, p: Problem, params: Params) -> list[Launch]:
-    """`kernel.launch`, with half accumulation (ACC_HALF of include/common.cl) if node and kernel allow it.
+    """`kernel.launch`, with half accumulation (ACC_HALF of include/common.cl) if node and kernel allow it, and waves.
 
     KernelError if a value has a layout kind that the kernel does not bind.
     """
     node, device = p.node, p.device
     _check_layouts(kernel, p)
     launches = kernel.launch(p, params)
-    if not sums_in_half(kernel, node, device):
-        return launches
+    if sums_in_half(kernel, node, device):
+        launches = _in_half(launches, node, device)
+    return [ask_wave(x, kernel.source, device) for x in launches]
+
+
+def _in_half(launches: list[Launch], node: Node, device: DeviceInfo) -> list[Launch]:
     half = {"STORAGE": STORAGE[DType.FLOAT16], "ACC_HALF": 1}
     functions = "" if device.half_functions else read_source("include/half_math.cl")
     return [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -100,11 +100,14 @@ class Preprocessed:
 
     def find(self, pattern: re.Pattern[str]) -> tuple[re.Match[str], Position] | None:
         """The first match in compiled text, and its position."""
+        return next(self.find_all(pattern), None)
+
+    def find_all(self, pattern: re.Pattern[str]) -> Iterator[tuple[re.Match[str], Position]]:
+        """Every match in compiled text, and its position."""
         for number, piece in enumerate(self._pieces):
             for m in pattern.finditer(piece.text):
                 if self._is_active(piece.branch_at(m.start()), number):
-                    return m, (number, m.start())
-        return None
+                    yield m, (number, m.start())
 
     def rest(self, at: Position) -> str:
         """The text of a piece from `at` on."""
@@ -190,13 +193,13 @@ class Preprocessed:
         if _SAFE.sub("", expression):
             raise ValueError(f"the condition #if {condition} cannot be evaluated")
         try:
-            return bool(_evaluate(expression))
+            return bool(evaluate(expression))
         except (SyntaxError, TypeError, ZeroDivisionError):
             raise ValueError(f"the condition #if {condition} cannot be evaluated") from None
 
 
 @lru_cache(maxsize=4096)
-def _evaluate(expression: str) -> int:
+def evaluate(expression: str) -> int:
     """Evaluates an expression of integers and operators."""
     return int(eval(expression, {"__builtins__": {}}))
 

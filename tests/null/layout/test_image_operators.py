@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from opalite.cost.cost_tables import Windows
@@ -16,7 +17,7 @@ from opalite.kernels.kernel import Params, kernels_for
 from opalite.layout.assign_precision import set_precision
 from opalite.passes.pipeline import optimise, place
 from opalite.plan.emit_program import emit
-from opalite.plan.program import LaunchStep
+from opalite.plan.program import LaunchStep, TexelsArg
 
 from ...helpers.graphs import GraphMaker
 
@@ -97,6 +98,25 @@ def test_operator_is_in_images(name: str) -> None:
 def test_operator_on_rows_is_in_images(name: str) -> None:
     inner = [k for k in row_kernels(ROW_OPERATORS[name], ADRENO) if not k.startswith("PlaceCast")]
     assert all(k.startswith("Image") for k in inner), inner
+
+
+@pytest.mark.parametrize("rows", [1, 7, 128])
+def test_low_bit_weights_are_read_as_texels(rows: int) -> None:
+    """Of one row and of many, between operators on images; one copy serves all kernels of a matrix."""
+    g = GraphMaker()
+    q = g.const("q", g.rng.integers(0, 16, (256, 512)).astype(np.uint8))
+    scale = g.const("s", g.rng.random((256, 16)).astype(np.float32))
+    attrs = {"trans_a": False, "trans_b": True, "bits": 4, "block": 32}
+    y = g.add("first", "QuantizedMatMul", g.input("x", 1, rows, 512), q, scale, None, **attrs)
+    graph = g.done(g.add("last", "Softmax", y, axis=2, log=False))
+    optimise(graph)
+    set_precision(graph, PrecisionPolicy(Precision.FP16))
+    place(graph, ADRENO, memory=None)
+    program = emit(graph, ADRENO)
+    step = next(s for s in program.steps if isinstance(s, LaunchStep) and "Quantized" in s.kernel)
+    (texels,) = (a for a in step.args if isinstance(a, TexelsArg))
+    assert program.weights[texels.slot].nbytes == 256 * 512 // 2
+    assert "-DTEXELS=1" in program.sources[step.source].options
 
 
 def test_buffers_where_images_do_not_pay() -> None:

@@ -177,6 +177,8 @@ def describe(device: cl.Device) -> DeviceInfo:
         or query(lambda d: d.wavefront_width_amd, 0)
         or (_plausible_wave(query(lambda d: d.preferred_work_group_size_multiple, 1)) if unknown else family.wave_size),
         full_wave=family.full_wave,
+        max_waves=family.max_waves,
+        register_bytes=family.register_bytes,
         lanes=family.lanes,
         quirks=family.quirks,
         compute_units=query(lambda d: d.max_compute_units, 1),

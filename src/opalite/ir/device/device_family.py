@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from ...lazy_dataclass import dataclass
-from .gpu_models import ADRENO_LAPTOPS, AMD, AMD_GFX, INTEL, MALI, MALI_CODENAMES, NVIDIA, POWERVR
+from .gpu_models import ADRENO_LAPTOPS, ADRENO_REGISTERS, AMD, AMD_GFX, INTEL, MALI, MALI_CODENAMES, NVIDIA, POWERVR
 
 TIMER_OUTLIERS = "timer_outliers"  # profiling events now and then report absurd times (Adreno 3xx)
 FEW_EVENTS = "few_events"  # many outstanding events slow the driver: wait for every eighth (Mali)
@@ -50,7 +50,8 @@ class Family:
     """Properties of a device family.
 
     wave_size: work-items in lock step, 1 if unknown. full_wave: the wave size of kernels with few registers, if larger
-    (Adreno). lanes: float32 multiply-adds per clock of one compute unit, as the driver counts units.
+    (Adreno). max_waves, register_bytes: of a compute unit, 0 if unknown. lanes: float32 multiply-adds per clock of one
+    compute unit, as the driver counts units.
     """
 
     family: str = "generic"
@@ -59,6 +60,8 @@ class Family:
     lanes: int = 32
     quirks: tuple[str, ...] = ()
     full_wave: int = 0
+    max_waves: int = 0
+    register_bytes: int = 0
 
 
 def find_family(
@@ -119,7 +122,10 @@ def _adreno(match: re.Match[str], text: str) -> Family:
     lanes = 256 if series >= 6 else 64 if series >= 4 else 32
     quirks = (TIMER_OUTLIERS,) if 0 < series <= 3 else ()
     generation = f"{series}xx" if models or laptop else ""
-    return Family("adreno", generation, wave, lanes, quirks, 2 * wave if series >= 4 else 0)
+    of_series = ADRENO_REGISTERS.get(generation, (0, 0))
+    waves, registers = ADRENO_REGISTERS.get(models[0], of_series) if models else of_series
+    full = 2 * wave if series >= 4 else 0
+    return Family("adreno", generation, wave, lanes, quirks, full, waves, registers)
 
 
 def _mali(match: re.Match[str], text: str) -> Family:

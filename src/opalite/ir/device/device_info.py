@@ -25,6 +25,9 @@ from .device_family import (
     SUB_GROUPS,
 )
 
+FULL_SHARE = 0.8
+"""Least share of half waves' work-items in flight with which full waves are preferred: they take fewer instructions."""
+
 SUB_GROUP_EXTENSIONS = ("cl_khr_subgroups", "cl_intel_subgroups")
 """Extensions with reductions over sub-groups."""
 
@@ -49,6 +52,8 @@ class DeviceInfo:
     clock_mhz: int = 0
     wave_size: int = 1  # work-items in lock step; 1 where unknown
     full_wave: int = 0  # work-items in lock step in kernels of few registers, where that is more
+    max_waves: int = 0  # most waves in flight in a compute unit; 0 where unknown
+    register_bytes: int = 0  # of a compute unit; 0 where unknown
     lanes: int = 32  # float32 multiply-adds that a compute unit starts each clock
     max_work_group_size: int = 64
     max_work_item_sizes: tuple[int, int, int] = (64, 64, 64)
@@ -219,6 +224,21 @@ class DeviceInfo:
     def fits_image(self, width: int, height: int) -> bool:
         """Whether a 2-D image of `width` x `height` texels is within the device's limits."""
         return self.image_support and width <= self.image2d_max[0] and height <= self.image2d_max[1]
+
+    def wave_for(self, nbytes: int) -> int:
+        """The wave size that suits a kernel whose work-items keep `nbytes` in registers; 0 where registers are unknown.
+
+        The full wave, unless fewer than two of them fit, or half ones leave far more work-items in flight.
+        """
+        if not (self.register_bytes and self.full_wave):
+            return 0
+
+        def in_flight(wave: int) -> int:
+            return wave * min(self.max_waves, self.register_bytes // (wave * nbytes))
+
+        full = in_flight(self.full_wave)
+        is_enough = full >= max(2 * self.full_wave, FULL_SHARE * in_flight(self.wave_size))
+        return self.full_wave if is_enough else self.wave_size
 
     def reads_texels(self, count: int) -> bool:
         """Whether kernels read a constant of `count` elements of 16 bytes as texels of an image over its buffer."""

@@ -54,6 +54,14 @@ MALI_CODENAMES = {
 # 8xx series.
 ADRENO_LAPTOPS = {"X1": 7, "X2": 8, "8CX": 6, "7C": 6}
 
+# Most waves in flight in a compute unit of an Adreno, and bytes of its registers, by model, else by series. Source:
+# TensorFlow Lite's GPU delegate (gpu_info.cc, AdrenoInfo).
+ADRENO_REGISTERS = {
+    "640": (30, 128 * 144 * 16),
+    **dict.fromkeys(("620", "650", "660"), (16, 128 * 64 * 16)),
+    **dict.fromkeys(("6xx", "7xx"), (16, 128 * 96 * 16)),
+}
+
 # Multiply-adds per clock and multiprocessor. Source: NVIDIA's CUDA C++ Programming Guide, table of arithmetic
 # throughput. The first match wins: workstation cards repeat the numbers of other generations.
 NVIDIA = (

@@ -29,6 +29,7 @@ class ImageMatmul(ImageKernel):
     op = "MatMul"
     ranks = (1, 2, 3)
     overlaps = True
+    most_rows = 4  # of a work-item, untuned
     least_terms = 8  # of a work-item that shares them with others
     space = {"TM": (4, 2, 1, 8), "TB": (1, 2, 4), "SPLIT": (1, 4, 8, 16)}
 
@@ -69,7 +70,7 @@ class ImageMatmul(ImageKernel):
 
     def defaults(self, p: MatmulProblem) -> Params:
         s, device = p.sizes, p.device
-        tm = next(t for t in (4, 2, 1) if t <= max(s.m, 1))
+        tm = next(t for t in (8, 4, 2, 1) if t <= min(self.most_rows, max(s.m, 1)))
         blocks = ceil_div(s.n, 4)
         wanted = device.compute_units * device.lanes
         tb = 2 if s.batches * ceil_div(s.m, tm) * blocks >= 8 * wanted else 1

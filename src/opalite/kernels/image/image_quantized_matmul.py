@@ -10,10 +10,11 @@ from ..kernel import Binding, Bindings, Params, register
 from ..launch import STORAGE, Args, Launch, ceil_div
 from ..matmul.matmul_problem import MatmulProblem
 from ..quantized.pack_low_bit import STREAMED, codebook_defines, packed_args, packing_refusal, take_zero, texel_defines
+from ..quantized.quantized_matmul_cpu import exact_refusal
 from .image_layout import image_prelude, image_refusal
 from .image_matmul import SIDES, ImageMatmul, layout_kind
 
-_ROWS = 4  # that a work-item dequantises a word for
+_ROWS = 8  # most rows that a work-item dequantises a word for
 
 
 @register
@@ -24,13 +25,15 @@ class ImageQuantizedMatmul(ImageMatmul):
     source = "image/image_quantized_matmul.cl"
     half_sums = False
     least_terms = 64
-    space = {"TM": (4, 2, 1), "TB": (1, 2), "SPLIT": (1, 4, 8, 16)}
+    most_rows = _ROWS
+    space = {"TM": (8, 4, 2, 1), "TB": (1, 2), "SPLIT": (1, 4, 8, 16)}
 
     def refuse(self, p: MatmulProblem) -> str | None:
         node, op = p.node, p.node.as_(QuantizedMatMul)
         if why := image_refusal(p.device, node.x.type, node.y.type, ranks=self.ranks):
             return why
-        if why := packing_refusal(node.input(1), node.input(2), node.get(3), op.bits, op.block, node.x.shape[-1]):
+        why = packing_refusal(node.input(1), node.input(2), node.get(3), op.bits, op.block, node.x.shape[-1])
+        if why := why or exact_refusal(p):
             return why
         refusals = [epilogue_refusal(node, kind) for kind in ("image", "rows")]
         return refusals[0] if all(refusals) else None

@@ -43,11 +43,8 @@ class QuantizedMatmulKernel(Kernel):
         node, op = p.node, p.node.as_(QuantizedMatMul)
         if symbolic_max(v.type.count for v in (node.x, node.input(1), node.y)) >= 1 << 31:
             return "a tensor is beyond 32-bit indices"
-        exact = activation_quantization_refusal(p)
-        if self.rounds and exact:
-            return exact
-        if not self.rounds and exact is None:
-            return "accuracy_level 4: all kernels of this device round rows to 8 bits"
+        if why := activation_quantization_refusal(p) if self.rounds else exact_refusal(p):
+            return why
         why = packing_refusal(node.input(1), node.input(2), node.get(3), op.bits, op.block, node.x.shape[-1])
         return why or epilogue_refusal(node, "rows")
 
@@ -181,6 +178,12 @@ def sum_length(p: MatmulProblem) -> int:
     """Terms of a sum, from the constant matrix."""
     b = p.node.input(1)
     return int(b.shape[1 if p.node.as_(QuantizedMatMul).trans_b else 0])
+
+
+def exact_refusal(p: MatmulProblem) -> str | None:
+    """The reason why kernels that keep float activations do not take a QuantizedMatMul, or None."""
+    is_exact = activation_quantization_refusal(p) is not None
+    return None if is_exact else "accuracy_level 4: all kernels of this device round rows to 8 bits"
 
 
 def activation_quantization_refusal(p: MatmulProblem) -> str | None:

@@ -110,5 +110,3 @@ def test_a_buffer_with_more_texels_than_an_image_may_have(rt: Runtime) -> None:
     most = rt.info.image_buffer_max
     with pytest.raises(DeviceError, match=f"{most + 1} texels exceeds the {most}"):
         rt.allocator.texels(buffer, 16 * (most + 1))
-
-

@@ -208,6 +208,23 @@ def test_llvmpipe_runs_work_items_as_lanes() -> None:
     assert DeviceInfo(kind="cpu").is_cpu
 
 
+@pytest.mark.parametrize(
+    ("model", "waves", "registers"),
+    [
+        ("640", 30, 128 * 144 * 16),
+        ("630", 16, 128 * 96 * 16),
+        ("650", 16, 128 * 64 * 16),
+        ("740", 16, 128 * 96 * 16),
+        ("X1-85", 16, 128 * 96 * 16),
+        ("X2-90", 0, 0),
+        ("506", 0, 0),
+    ],
+)
+def test_registers_of_an_adreno(model: str, waves: int, registers: int) -> None:
+    found = find_family("QUALCOMM Adreno(TM)", version=f"OpenCL 3.0 Adreno(TM) {model}")
+    assert (found.max_waves, found.register_bytes) == (waves, registers)
+
+
 def test_quirks_follow_the_family() -> None:
     assert find_family("QUALCOMM Adreno(TM)", version="OpenCL 1.2 Adreno(TM) 330").quirks == (TIMER_OUTLIERS,)
     assert find_family("QUALCOMM Adreno(TM)", version="OpenCL 2.0 Adreno(TM) 640").quirks == ()
