@@ -1,0 +1,347 @@
+// A graph on a canvas: only boxes and edges inside the window are drawn, so that thousands of nodes pan smoothly.
+
+const BOX = { width: 184, height: 44, column: 208, row: 76, margin: 24 };
+
+class GraphPane {
+  // boxes: [{id, title, subtitle, colour, share}] beside layout {x, y, edges: [[from, to, bends]]}, in grid units.
+  constructor(kind, caption, boxes, layout) {
+    this.kind = kind;
+    this.boxes = boxes.map((box, i) => ({ ...box, x: layout.x[i] * BOX.column, y: layout.y[i] * BOX.row }));
+    this.byId = new Map(this.boxes.map((box) => [box.id, box]));
+    this.edges = layout.edges.map(([from, to, bends]) => this.edgePath(from, to, bends || []));
+    this.width = Math.max(0, ...this.boxes.map((box) => box.x)) + BOX.width;
+    this.height = Math.max(0, ...this.boxes.map((box) => box.y)) + BOX.height;
+    this.marked = new Set();
+    this.hovered = new Set();
+    this.view = { x: 0, y: 0, scale: 1 };
+    this.canvas = el("canvas", { tabindex: "0", role: "application", "aria-label": `${caption}; arrow keys move between nodes` });
+    this.context = this.canvas.getContext("2d");
+    const button = (text, label, act) => el("button", { type: "button", "aria-label": label, title: label, onclick: act }, text);
+    this.element = el(
+      "div",
+      { class: `pane ${kind === "model" ? "model" : "program"}` },
+      this.canvas,
+      el("div", { class: "caption" }, caption),
+      el(
+        "div",
+        { class: "zoom" },
+        button("−", "Zoom out", () => this.zoom(1 / 1.4)),
+        button("+", "Zoom in", () => this.zoom(1.4)),
+        button("Fit", "Show the whole graph", () => this.fit()),
+      ),
+    );
+    this.texts = new Map();
+    this.pointers = new Map();
+    this.listen();
+    new ResizeObserver(() => this.resize()).observe(this.element);
+  }
+
+  edgePath(from, to, bends) {
+    const a = this.byId.get(from);
+    const b = this.byId.get(to);
+    const half = BOX.width / 2;
+    const points = [[a.x + half, a.y + BOX.height]];
+    // An edge passes a row of boxes straight down, in the gap that the layout keeps for it.
+    for (const [x, y] of bends) {
+      const column = x * BOX.column + half;
+      points.push([column, y * BOX.row], [column, y * BOX.row + BOX.height]);
+    }
+    points.push([b.x + half, b.y]);
+    const ys = points.map((p) => p[1]);
+    const xs = points.map((p) => p[0]);
+    const path = new Path2D();
+    path.moveTo(...points[0]);
+    for (let i = 1; i < points.length; i++) {
+      const [[x0, y0], [x1, y1]] = [points[i - 1], points[i]];
+      const bend = (y1 - y0) / 2;
+      path.bezierCurveTo(x0, y0 + bend, x1, y1 - bend, x1, y1);
+    }
+    return { from, to, path, left: Math.min(...xs), right: Math.max(...xs), top: Math.min(...ys), bottom: Math.max(...ys) };
+  }
+
+  resize() {
+    const { clientWidth, clientHeight } = this.element;
+    if (!clientWidth || !clientHeight) return;
+    const first = !this.size;
+    const ratio = window.devicePixelRatio || 1;
+    this.size = { width: clientWidth, height: clientHeight, ratio };
+    this.canvas.width = Math.round(clientWidth * ratio);
+    this.canvas.height = Math.round(clientHeight * ratio);
+    if (first) this.start();
+    this.draw();
+  }
+
+  // The top of the graph at a size that can be read.
+  start() {
+    const { width, height } = this.size;
+    const across = (width - 2 * BOX.margin) / this.width;
+    const whole = Math.min(across, (height - 2 * BOX.margin) / this.height);
+    const scale = Math.min(1, Math.max(whole, Math.min(across, 1), 0.55));
+    const [first] = this.boxes;
+    const isWide = first && this.width * scale > width;
+    const middle = isWide ? first.x + BOX.width / 2 : this.width / 2;
+    this.view = { scale, x: width / 2 - middle * scale, y: BOX.margin + 12 - (isWide ? first.y * scale : 0) };
+  }
+
+  fit() {
+    const { width, height } = this.size;
+    const scale = Math.min(1, (width - 2 * BOX.margin) / this.width, (height - 2 * BOX.margin) / this.height);
+    this.view = { scale, x: (width - this.width * scale) / 2, y: (height - this.height * scale) / 2 };
+    this.draw();
+  }
+
+  zoom(factor, x = this.size.width / 2, y = this.size.height / 2) {
+    const { view } = this;
+    const scale = Math.max(0.02, Math.min(3, view.scale * factor));
+    view.x = x - ((x - view.x) * scale) / view.scale;
+    view.y = y - ((y - view.y) * scale) / view.scale;
+    view.scale = scale;
+    this.draw();
+  }
+
+  pan(dx, dy) {
+    this.view.x += dx;
+    this.view.y += dy;
+    this.draw();
+  }
+
+  reveal(id) {
+    const box = this.byId.get(id);
+    if (!box || !this.size) return;
+    const { view, size } = this;
+    if (view.scale < 0.4) view.scale = 0.8;
+    const x = box.x * view.scale + view.x;
+    const y = box.y * view.scale + view.y;
+    const inside = x >= 0 && y >= 0 && x + BOX.width * view.scale <= size.width && y + BOX.height * view.scale <= size.height;
+    if (!inside) {
+      view.x = size.width / 2 - (box.x + BOX.width / 2) * view.scale;
+      view.y = size.height / 2 - (box.y + BOX.height / 2) * view.scale;
+    }
+    this.draw();
+  }
+
+  // The box at a point of the element, if there is one.
+  boxAt(x, y) {
+    const gx = (x - this.view.x) / this.view.scale;
+    const gy = (y - this.view.y) / this.view.scale;
+    return this.boxes.find((box) => gx >= box.x && gx <= box.x + BOX.width && gy >= box.y && gy <= box.y + BOX.height) || null;
+  }
+
+  // The middle of a box in the element, in pixels.
+  middleOf(id) {
+    const box = this.byId.get(id);
+    const { x, y, scale } = this.view;
+    return box && { x: x + (box.x + BOX.width / 2) * scale, y: y + (box.y + BOX.height / 2) * scale };
+  }
+
+  // The neighbour of a box: along edges for up and down, along its row for left and right.
+  neighbour(id, key) {
+    const box = this.byId.get(id);
+    if (!box) return this.boxes.length ? this.boxes[0].id : null;
+    if (key === "ArrowDown" || key === "ArrowUp") {
+      const [from, to] = key === "ArrowDown" ? ["from", "to"] : ["to", "from"];
+      const near = this.edges.filter((edge) => edge[from] === id).map((edge) => this.byId.get(edge[to]));
+      near.sort((a, b) => Math.abs(a.x - box.x) - Math.abs(b.x - box.x));
+      return near.length ? near[0].id : null;
+    }
+    const side = key === "ArrowRight" ? 1 : -1;
+    const row = this.boxes.filter((other) => Math.abs(other.y - box.y) < BOX.row / 2 && side * (other.x - box.x) > 0);
+    row.sort((a, b) => side * (a.x - b.x));
+    return row.length ? row[0].id : null;
+  }
+
+  listen() {
+    const { canvas, pointers } = this;
+    const place = (event) => {
+      const box = canvas.getBoundingClientRect();
+      return { x: event.clientX - box.left, y: event.clientY - box.top };
+    };
+    canvas.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      const { x, y } = place(event);
+      const unit = event.deltaMode === 1 ? 16 : 1;
+      if (event.ctrlKey || event.metaKey) this.zoom(Math.exp(-event.deltaY * unit * 0.008), x, y);
+      else this.pan(-event.deltaX * unit, -event.deltaY * unit);
+    }, { passive: false });
+    canvas.addEventListener("pointerdown", (event) => {
+      canvas.setPointerCapture(event.pointerId);
+      pointers.set(event.pointerId, { ...place(event), start: place(event), moved: false });
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      const now = place(event);
+      const last = pointers.get(event.pointerId);
+      if (!last) {
+        const box = this.boxAt(now.x, now.y);
+        canvas.style.cursor = box ? "pointer" : "grab";
+        if (this.over !== (box && box.id)) hover(box ? this.kind : null, (this.over = box && box.id));
+        return;
+      }
+      if (pointers.size === 2) {
+        const [a, b] = [...pointers.values()];
+        const before = Math.hypot(a.x - b.x, a.y - b.y);
+        const middle = { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
+        const other = last === a ? b : a;
+        this.zoom(Math.hypot(now.x - other.x, now.y - other.y) / (before || 1), middle.x, middle.y);
+      } else this.pan(now.x - last.x, now.y - last.y);
+      last.moved = last.moved || Math.hypot(now.x - last.start.x, now.y - last.start.y) > 4 || pointers.size > 1;
+      Object.assign(last, now);
+    });
+    canvas.addEventListener("pointerup", (event) => {
+      const last = pointers.get(event.pointerId);
+      pointers.delete(event.pointerId);
+      if (!last || last.moved) return;
+      const box = this.boxAt(last.x, last.y);
+      if (box) select(this.kind, box.id, this);
+      else select(null, null, this);
+    });
+    canvas.addEventListener("pointercancel", (event) => pointers.delete(event.pointerId));
+    canvas.addEventListener("pointerleave", () => {
+      if (this.over !== null && this.over !== undefined) hover(null, (this.over = null));
+    });
+    canvas.addEventListener("dblclick", (event) => this.zoom(1.6, place(event).x, place(event).y));
+    canvas.addEventListener("keydown", (event) => {
+      if (event.key.startsWith("Arrow")) {
+        const mine = this.kind === selection.kind ? selection.id : [...this.marked][0];
+        const next = this.neighbour(mine, event.key);
+        if (next !== null) {
+          select(this.kind, next, this);
+          this.reveal(next);
+        }
+      } else if (event.key === "+" || event.key === "=") this.zoom(1.4);
+      else if (event.key === "-") this.zoom(1 / 1.4);
+      else if (event.key === "0") this.fit();
+      else return;
+      event.preventDefault();
+    });
+  }
+
+  fitted(text, width, font) {
+    const key = `${font} ${text}`;
+    if (!this.texts.has(key)) {
+      let shown = text;
+      if (this.context.measureText(text).width > width) {
+        let [low, high] = [0, text.length];
+        while (low < high) {
+          const middle = (low + high + 1) >> 1;
+          if (this.context.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle;
+          else high = middle - 1;
+        }
+        shown = `${text.slice(0, low)}…`;
+      }
+      this.texts.set(key, shown);
+    }
+    return this.texts.get(key);
+  }
+
+  draw() {
+    if (this.drawing || !this.size) return;
+    this.drawing = requestAnimationFrame(() => {
+      this.drawing = 0;
+      this.paint();
+    });
+  }
+
+  paint() {
+    const { context, view, size } = this;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    const zoom = view.scale * size.ratio;
+    context.setTransform(zoom, 0, 0, zoom, view.x * size.ratio, view.y * size.ratio);
+    const left = -view.x / view.scale;
+    const top = -view.y / view.scale;
+    const right = left + size.width / view.scale;
+    const bottom = top + size.height / view.scale;
+    const marked = (id) => this.marked.has(id) || this.hovered.has(id);
+    for (const strong of [false, true]) {
+      context.strokeStyle = strong ? palette.accent : palette.edge;
+      context.lineWidth = (strong ? 2 : 1.2) / Math.max(view.scale, 0.35);
+      for (const edge of this.edges) {
+        if (edge.bottom < top || edge.top > bottom || edge.right < left || edge.left > right) continue;
+        if ((marked(edge.from) || marked(edge.to)) === strong) context.stroke(edge.path);
+      }
+    }
+    this.painted = 0;
+    for (const box of this.boxes) {
+      if (box.x > right || box.x + BOX.width < left || box.y > bottom || box.y + BOX.height < top) continue;
+      this.paintBox(box);
+      this.painted += 1;
+    }
+  }
+
+  paintBox(box) {
+    const { context, view } = this;
+    const isMarked = this.marked.has(box.id);
+    const isFar = view.scale < 0.28; // too small for words: the box is its colour
+    context.fillStyle = isMarked ? palette.mark : isFar ? palette[box.colour] : palette.raised;
+    context.beginPath();
+    context.roundRect(box.x, box.y, BOX.width, BOX.height, 6);
+    context.fill();
+    const strong = isMarked || this.hovered.has(box.id);
+    context.strokeStyle = strong ? palette.accent : palette["strong-line"];
+    context.lineWidth = strong ? Math.max(2.5, 1.5 / view.scale) : 1;
+    context.stroke();
+    if (isFar) return;
+    context.fillStyle = palette[box.colour];
+    context.fillRect(box.x + 6, box.y + 7, 4, BOX.height - 14);
+    const wide = BOX.width - 26;
+    context.fillStyle = isMarked ? palette["on-mark"] : palette.text;
+    context.font = "600 13px system-ui, sans-serif";
+    context.fillText(this.fitted(box.title, wide, "title"), box.x + 17, box.y + 18);
+    context.fillStyle = isMarked ? palette["on-mark"] : palette.muted;
+    context.font = "12px system-ui, sans-serif";
+    context.fillText(this.fitted(box.subtitle, wide, "subtitle"), box.x + 17, box.y + 34);
+    if (box.share) {
+      context.fillStyle = palette[box.colour];
+      context.fillRect(box.x + 17, box.y + BOX.height - 5, Math.max(1, wide * box.share), 2.5);
+    }
+  }
+
+  mark(ids) {
+    this.marked = ids;
+    this.draw();
+  }
+
+  hover(ids) {
+    this.hovered = ids;
+    this.draw();
+  }
+}
+
+// Both graphs of the shown document side by side, joined by what is chosen or hovered.
+function graphView() {
+  const { graph, program, layout } = doc;
+  const boxOf = (node) => ({ id: node.id, title: node.op, subtitle: node.label, colour: node.colour });
+  const boxes = layout.graph.ids.map((id) => boxOf(graph.nodes[id]));
+  const most = Math.max(...program.steps.map((step) => step.share), 1e-9);
+  const steps = layout.program.ids.map((id) => {
+    const step = program.steps[id];
+    const subtitle = [formatMs(step.ms), step.title].filter(Boolean).join("  ");
+    return { id, title: step.group_name, subtitle, colour: step.colour, share: step.share / most };
+  });
+  const panes = [
+    new GraphPane("model", `Model: ${graph.nodes.length} nodes`, boxes, layout.graph),
+    new GraphPane("step", `Program: ${program.steps.length} steps`, steps, layout.program),
+  ];
+  const view = el("div", { class: "view graphs", "data-side": "model" });
+  const sides = el("div", { class: "sides", role: "group", "aria-label": "Graph" });
+  for (const [side, text] of [["model", "Model"], ["program", "Program"]]) {
+    const show = () => {
+      view.dataset.side = side;
+      for (const button of sides.children) button.setAttribute("aria-pressed", String(button.textContent === text));
+    };
+    sides.append(el("button", { type: "button", "aria-pressed": String(side === "model"), onclick: show }, text));
+  }
+  view.append(sides, ...panes.map((pane) => pane.element));
+  view.panes = panes;
+  const marks = (sets, from, act) =>
+    panes.forEach((pane) => {
+      pane[act](sets[pane.kind]);
+      const [first] = sets[pane.kind];
+      if (act === "mark" && from !== pane && first !== undefined) pane.reveal(first);
+    });
+  view.onselect = (sets, from) => marks(sets, from, "mark");
+  view.onhover = (sets) => marks(sets, null, "hover");
+  view.ontheme = () => panes.forEach((pane) => pane.draw());
+  view.focusable = panes[0].canvas;
+  return view;
+}

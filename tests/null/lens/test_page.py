@@ -1,0 +1,61 @@
+"""The text of the page of `opalite lens`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import pytest
+
+from opalite.errors import ExtraError
+from opalite.lens.page import render
+
+from ...helpers.lens_documents import made_document, made_lens
+
+MOST_BYTES = 3_000_000
+
+
+@pytest.mark.parametrize("package", ["bokeh", "fast_sugiyama"])
+def test_a_sentence_names_the_extra(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ExtraError, match=r"pip install 'opalite-cl\[lens\]'"):
+        render(made_lens(made_document(3)))
+
+
+class TestOfAWholePage:
+    @pytest.fixture(autouse=True)
+    def _packages(self) -> None:
+        for package in ("bokeh", "fast_sugiyama"):
+            pytest.importorskip(package, reason="the extra opalite-cl[lens] is not installed")
+
+    def test_the_document_comes_back_whole_whatever_its_names_are(self) -> None:
+        names = [
+            "</script><script>alert(1)</script>",
+            "<!--<script>",
+            "{{script}} {{style}}",
+            "a & b \"c\" 'd' \\ \u2028 漢字 🙂",
+        ]
+        lens = made_lens(made_document(4, names))
+        html = render(lens)
+        (text,) = re.findall(r'<script type="application/json" id="lens">(.*?)</script>', html, re.DOTALL)
+        read = json.loads(text)
+        assert [n["name"] for n in read["documents"][0]["graph"]["nodes"][::2]] == names
+        assert len(re.findall(r"<script", html, re.IGNORECASE)) == 3, "data, library and code, and nothing of the names"
+
+    def test_nothing_is_fetched(self) -> None:
+        html = render(made_lens(made_document(2)))
+        assert "default-src 'none'" in html
+        assert re.findall(r"""<(?:script|link|img)[^>]+(?:src|href)=""", html) == []
+
+    def test_300_launches_fit_into_3_mb(self) -> None:
+        assert len(render(made_lens(made_document(300))).encode()) < MOST_BYTES
+
+    def test_weights_are_not_drawn(self) -> None:
+        document = made_document(2)
+        document["graph"]["nodes"].append(
+            {"name": "w", "op": "Constant", "inputs": [], "outputs": ["w0"], "launches": [], "nodes": []}
+        )
+        (text,) = re.findall(r'id="lens">(.*?)</script>', render(made_lens(document)), re.DOTALL)
+        layout = json.loads(text)["documents"][0]["layout"]["graph"]
+        assert layout["ids"] == [0, 1, 2, 3]
