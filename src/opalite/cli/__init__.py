@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 from typing import Any, NoReturn
 
@@ -11,6 +12,7 @@ import click
 
 from ..cl.device.install_advice import loader_advice
 from ..errors import OpaliteError
+from ..interrupts import end
 
 _COMMANDS = {
     "bench": "Measure a model, alone or against other engines.",
@@ -47,16 +49,32 @@ class _Group(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, _COMMANDS[name]) for name in self.list_commands(ctx)])
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **extra)
+        except KeyboardInterrupt:
+            end()
+
     def invoke(self, ctx: click.Context) -> Any:
         _escape_unencodable()
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except KeyboardInterrupt:
+            end()
+        except BrokenPipeError:
+            _leave_pipe()
         except Exception as e:
             if ctx.params.get("debug"):
                 raise
             _fail(e)
+
+
+def _leave_pipe() -> NoReturn:
+    """End quietly after the reader of a pipe, such as `head`, has read enough."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at exit
+    sys.exit(1)
 
 
 def _escape_unencodable() -> None:

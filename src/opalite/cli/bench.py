@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,6 @@ from tempfile import TemporaryDirectory
 import click
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from ..bench.compare import Comparison, Measured, Plan, compare
 from ..bench.report import as_json, milliseconds, throughput_json
@@ -20,7 +18,7 @@ from ..bench.throughput import Mode, Throughput, measure_throughput, modes_of
 from ..errors import InputError
 from ..pocl.core_affinity import allowed_cores, core_limit
 from .console import make_console, print_lines
-from .output_files import check_writable, write_text
+from .json_report import json_options, report
 from .session_inputs import precision_lines, session_inputs, settle_precision
 from .shared_options import (
     Real,
@@ -32,6 +30,7 @@ from .shared_options import (
     session_kwargs,
     shape_option,
 )
+from .tables import Column, print_table
 
 _SECONDS = 3.0
 _ROUNDS = 12
@@ -77,7 +76,7 @@ _ROUNDS = 12
     is_flag=True,
     help="Find what gives most inferences per second: one session, threads of one, or processes pinned to cores.",
 )
-@click.option("--json", "json_file", default=None, metavar="FILE", help="Write everything that was measured.")
+@json_options
 @shape_option
 @device_options
 def command(
@@ -89,7 +88,6 @@ def command(
     percentiles: tuple[float, ...],
     threads: int | None,
     throughput: bool,
-    json_file: str | None,
 ) -> None:
     """Measure MODEL, alone or against other engines.
 
@@ -98,7 +96,6 @@ def command(
     """
     from ..run.api.session.inference_session import InferenceSession
 
-    check_writable(json_file)
     settings = session_kwargs()
     with InferenceSession(model, **settings) as session:
         inputs = session_inputs(session)
@@ -128,39 +125,45 @@ def command(
             found = measure_throughput(Path(model), inputs.feeds, modes, plan, extra, status.update)
         else:
             comparison = compare(Path(model), inputs.feeds, engines, plan, extra, status.update)
-    print_lines(console, [*inputs.assumptions(), *precisions])
-    if throughput:
-        _print_throughput(console, found, percentiles)
-        record, failed = throughput_json(found), found.failed
-    else:
-        _print(console, comparison, percentiles)
-        record, failed = as_json(comparison), comparison.failed
-    if json_file is not None:
-        write_text(json_file, json.dumps(record, indent=1) + "\n")
-        console.print(f"wrote {json_file}")
+    record, failed = (throughput_json(found), found.failed) if throughput else (as_json(comparison), comparison.failed)
+    if not report(record):
+        print_lines(console, [*inputs.assumptions(), *precisions])
+        if throughput:
+            _print_throughput(console, found, percentiles)
+        else:
+            _print(console, comparison, percentiles)
     if failed:
         sys.exit(1)
 
 
 def _print(console: Console, comparison: Comparison, percentiles: tuple[float, ...]) -> None:
     first = comparison.engines[0]
-    table = Table(box=None)
-    titles = ["first inference", "median", *(f"p{q:g}" for q in percentiles), "runs", f"times {first.engine}"]
-    for title in ("milliseconds", *titles, "memory", "differs"):
-        table.add_column(title, justify="left" if title == "milliseconds" else "right")
-    for m in comparison.engines:
-        table.add_row(*_row(comparison, m, percentiles))
-    _print_results(console, comparison, [(m.engine, m.version, m.device) for m in comparison.engines], table)
+    columns = [
+        Column("milliseconds"),
+        Column("first", right=True),
+        Column("median", right=True),
+        *(Column(f"p{q:g}", right=True, rank=1) for q in percentiles),
+        Column("runs", right=True, rank=2),
+        Column(f"times {first.engine}", right=True),
+        Column("memory", right=True),
+        Column("differs", right=True),
+    ]
+    rows = [_row(comparison, m, percentiles) for m in comparison.engines]
+    _print_results(console, comparison, [(m.engine, m.version, m.device) for m in comparison.engines], columns, rows)
 
 
 def _print_results(
-    console: Console, found: Comparison | Throughput, engines: Sequence[tuple[str, str, str]], table: Table
+    console: Console,
+    found: Comparison | Throughput,
+    engines: Sequence[tuple[str, str, str]],
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
 ) -> None:
     """Print model, engines (name, version, device), the table, and reasons of missing engines."""
-    console.print(f"model    {found.model}, {found.plan.threads} threads")
+    console.print(f"model    {found.model}, {found.plan.threads} threads", soft_wrap=True)
     for engine, version, device in dict.fromkeys(engines):
-        console.print(f"engine   {engine} {version} on {device}")
-    console.print(table)
+        console.print(f"engine   {engine} {version} on {device}", soft_wrap=True)
+    print_table(console, columns, rows)
     print_lines(console, [f"{name} is missing: {reason}" for name, reason in found.failed.items()])
 
 
@@ -183,18 +186,19 @@ def _row(comparison: Comparison, m: Measured, percentiles: tuple[float, ...]) ->
 
 def _print_throughput(console: Console, found: Throughput, percentiles: tuple[float, ...]) -> None:
     """Print a table of the modes, and the Python code of Opalite's best mode."""
-    table = Table(box=None)
-    for title in ("mode", "inferences/s", "times the first", "p50 ms", *(f"p{q:g} ms" for q in percentiles), "differs"):
-        table.add_column(title, justify="left" if title == "mode" else "right")
-    for y in found.modes:
-        table.add_row(
+    titles = ("inferences/s", "times the first", "p50 ms", *(f"p{q:g} ms" for q in percentiles), "differs")
+    columns = [Column("mode"), *(Column(title, right=True) for title in titles)]
+    rows = [
+        (
             str(y.mode),
             f"{y.rate.median:.1f}",
             f"{found.gain(y):.2f}",
             *(milliseconds(y.latency_s(q)) for q in (50, *percentiles)),
             f"{y.difference:.0e}" if y.difference else "",
         )
-    _print_results(console, found, [(y.mode.engine, y.version, y.device) for y in found.modes], table)
+        for y in found.modes
+    ]
+    _print_results(console, found, [(y.mode.engine, y.version, y.device) for y in found.modes], columns, rows)
     best = found.best
     console.print(f"best     {best.mode.kind}: {mode_expression(best.mode, found.model)}", soft_wrap=True, markup=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..errors import InputError
 from ..plan.bundle.bundle import SUFFIX
 from ..run.model.model_inputs_outputs import NodeArg
 from .input_files import PIXELS_TO_ONE, InputSpec, load_inputs
+from .json_report import json_option, report, wants_json
 from .output_files import check_writable
 from .shared_options import (
     MEMORY_HELP,
@@ -38,6 +40,7 @@ from .shared_options import (
 @click.option("--memory", default="auto", show_default=True, help=MEMORY_HELP)
 @click.option("--tune", default="none", show_default=True, help="Tuning level.")
 @strict_option
+@json_option("Print the file and its programs as JSON.")
 def command(model: str, bundle: str | None, shapes: tuple[str, ...], device: tuple[str, ...], **options: Any) -> None:
     """Compile MODEL to BUNDLE (by default MODEL's name with the suffix .opal, in the current folder)."""
     from ..run.api.session.compile_bundle import compile_model
@@ -53,7 +56,7 @@ def command(model: str, bundle: str | None, shapes: tuple[str, ...], device: tup
     is_open = {a.name for a in wanted if a.dtype is not None and not all(isinstance(d, int) for d in a.shape)}
     assumed = {k: s for k, s in example_shapes(wanted).items() if k in is_open.difference(given)}
     for name, shape in assumed.items():
-        click.echo(f"{name}: {list(shape)} assumed; give --shape for another")
+        click.echo(f"{name}: {list(shape)} assumed; give --shape for another", err=wants_json())
     shapes_of = {**assumed, **given}
     arrays: dict[str, Any] = {}
     if files := option_value("files"):
@@ -62,8 +65,26 @@ def command(model: str, bundle: str | None, shapes: tuple[str, ...], device: tup
         arrays = {name: array for name, array in loaded.feeds.items() if name not in loaded.random_names}
     devices = list(device) or None
     made = compile_model(
-        model, target, shapes=shapes_of, device=devices, inputs=arrays, report=click.echo, **options, **session_kwargs()
+        model,
+        target,
+        shapes=shapes_of,
+        device=devices,
+        inputs=arrays,
+        report=partial(click.echo, err=wants_json()),
+        **options,
+        **session_kwargs(),
     )
+    variants = [
+        {
+            "device": v.device.title,
+            "shapes": {k: list(s) for k, s in v.needs.shapes.items()},
+            "steps": len(v.program.steps),
+        }
+        for v in made.variants
+    ]
+    record = {"model": model, "bundle": str(target), "bytes": target.stat().st_size, "assumed": assumed}
+    if report({**record, "variants": variants}):
+        return
     for variant in made.variants:
         inputs = ", ".join(f"{k}:{'x'.join(map(str, s))}" for k, s in variant.needs.shapes.items())
         click.echo(f"{target}: {variant.device.title}, {inputs}, {len(variant.program.steps)} steps")

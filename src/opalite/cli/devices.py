@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import click
-from rich.table import Table
+from rich.console import Console
 
 from ..cl.device.driver_hints import hint_properties, make_hints, supported_hints
 from ..cl.device.enumerate_devices import FoundDevice, Listing, list_all
@@ -16,15 +16,17 @@ from ..cl.device.select_device import select
 from ..errors import InputError, NoDeviceError
 from ..ir.device.device_descriptions import SUFFIX, description_names
 from .console import make_console
+from .json_report import json_option, report
 from .output_files import check_writable, write_text
+from .tables import Column, print_table
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="All that is known of each device, as JSON.")
+@json_option("Print all that is known of each device as JSON.")
 @click.option("--export", default=None, metavar="FILE.json", help="Write the description of a device, for --device.")
 @click.option("--device", default=None, help="The device that --export describes.  [default: the one with a star]")
 @click.option("--resources", is_flag=True, help="What to give `ray start --resources` here (docs/scaling.md).")
-def command(as_json: bool, export: str | None, device: str | None, resources: bool) -> None:
+def command(export: str | None, device: str | None, resources: bool) -> None:
     """List OpenCL platforms and devices with their abilities. A star marks the default."""
     if export is not None:
         _export(export, device)
@@ -37,22 +39,20 @@ def command(as_json: bool, export: str | None, device: str | None, resources: bo
     listing = list_all()
     listing.devices = [dataclasses.replace(f, info=with_probed_features(f.device, f.info)) for f in listing.devices]
     default = _default(listing)
-    if as_json:
-        click.echo(json.dumps(_as_data(listing, default), indent=1))
+    if report(_as_data(listing, default)):
         return
     console = make_console()
     if not listing.devices:
         console.print("No OpenCL device was found; `opalite doctor` says what is missing.")
     else:
-        console.print(_table(listing, default))
-        console.print("* is the default. Ask for another by id, index, cpu, gpu or part of a name.", soft_wrap=True)
+        _print_devices(console, listing, default)
+        console.print("* is the default; --device takes an id, an index, cpu, gpu or part of a name.")
     for found in listing.devices:
         for sentence in hint_properties(make_hints(), found.info).sentences:
-            console.print(f"{found.info.id}: {sentence}", soft_wrap=True)
+            console.print(f"{found.info.title}: {sentence}", soft_wrap=True)
     console.print(
-        f"Plans without the device (inspect, profile --plan, compare, compile): {', '.join(description_names())}, or a "
-        ".json file of --export.",
-        soft_wrap=True,
+        "Models can be planned for devices that are not here (inspect, compare, compile, profile): by a .json "
+        f"file of `opalite devices --export`, or by one of these names: {', '.join(description_names())}."
     )
     for broken in listing.broken:
         console.print(f"Platform {broken.index} '{broken.name}' failed with {broken.reason}.", style="red")
@@ -77,27 +77,33 @@ def _default(listing: Listing) -> str:
         return ""
 
 
-def _table(listing: Listing, default: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for title in ("id", "index"):
-        table.add_column(title, no_wrap=True)
-    table.add_column("name and platform", overflow="fold")
-    table.add_column("generation", no_wrap=True)
-    for title in ("units", "memory"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("can do", overflow="fold", min_width=16)
-    for found in listing.devices:
-        info = found.info
-        table.add_row(
-            f"{info.id}{' *' if info.id == default else ''}",
-            found.index,
-            f"{info.title}\n{info.platform}",
-            f"{info.family} {info.generation}".strip(),
-            str(info.compute_units),
-            f"{info.global_mem / 2**30:.1f} GiB",
-            ", ".join(_abilities(found)),
+_COLUMNS = (
+    Column("id"),
+    Column("index", rank=1),
+    Column("device", least=16, wraps=True),
+    Column("memory", right=True),
+    Column("units", right=True),
+    Column("can do", least=18, wraps=True),
+    Column("generation", rank=2),
+    Column("platform", rank=3),
+)
+
+
+def _print_devices(console: Console, listing: Listing, default: str) -> None:
+    rows = [
+        (
+            f"{f.info.id}{' *' if f.info.id == default else ''}",
+            f.index,
+            f.info.title,
+            f"{f.info.global_mem / 2**30:.1f} GiB",
+            str(f.info.compute_units),
+            ", ".join(_abilities(f)),
+            f"{f.info.family} {f.info.generation}".strip(),
+            f.info.platform,
         )
-    return table
+        for f in listing.devices
+    ]
+    print_table(console, _COLUMNS, rows)
 
 
 def _abilities(found: FoundDevice) -> list[str]:
@@ -122,7 +128,8 @@ def _as_data(listing: Listing, default: str) -> dict[str, Any]:
         "broken": [dataclasses.asdict(b) for b in listing.broken],
         "default": default,
         "devices": [
-            {"index": f.index, "location": f.location, "usable": f.usable, **dataclasses.asdict(f.info)}
+            {"index": f.index, "location": f.location, "usable": f.usable, "title": f.info.title}
+            | dataclasses.asdict(f.info)
             for f in listing.devices
         ],
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 
 import click
@@ -12,18 +11,18 @@ from rich.console import Console
 from .. import knobs
 from ..cache.cache_folder import cache_folder
 from ..cl.device import doctor_checks
+from .json_report import json_option, report
 
 _SIGNS = {doctor_checks.GOOD: ("✓", "green"), doctor_checks.NOTE: ("!", "yellow"), doctor_checks.BAD: ("✗", "red")}
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Findings as JSON.")
-def command(as_json: bool) -> None:
+@json_option("Print the findings as JSON.")
+def command() -> None:
     """Check the OpenCL installation and print a fix for every fault. Exits with 1 if no device can compute."""
     findings = examine()
-    if as_json:
-        click.echo(json.dumps([dataclasses.asdict(f) for f in findings], indent=1))
-    else:
+    is_usable = any(f.device for f in findings)
+    if not report({"is_usable": is_usable, "findings": [dataclasses.asdict(f) for f in findings]}):
         console = Console(highlight=False)
         for finding in findings:
             sign, style = _SIGNS[finding.level]
@@ -31,7 +30,7 @@ def command(as_json: bool) -> None:
             console.print(finding.what, markup=False, soft_wrap=True)
             if finding.fix:
                 console.print(f"    fix: {finding.fix}", markup=False, soft_wrap=True)
-    if not any(f.device for f in findings):
+    if not is_usable:
         sys.exit(1)
 
 

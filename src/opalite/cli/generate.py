@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,10 @@ import click
 import numpy as np
 
 from ..errors import InputError
+from ..interrupts import unwatched
 from ..ir.constants.int8_rows import CACHES
 from .console import make_console
-from .output_files import check_writable, write_text
+from .json_report import json_options, report, wants_json
 from .shared_options import device_options, session_kwargs
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ _SAMPLED = "  [default: the model's generation_config.json]"
 )
 @click.option("--audio", default=None, metavar="FILE.wav", help="Sound for an encoder that hears, such as Whisper's.")
 @click.option("--cache", type=click.Choice(CACHES), default="model", help="Keep caches as the model, or in int8.")
-@click.option("--json", "json_file", default=None, metavar="FILE", help="Write text, tokens and metrics.")
+@json_options
 @device_options
 def command(
     model: str,
@@ -61,7 +62,6 @@ def command(
     files: tuple[str, ...],
     audio: str | None,
     cache: str,
-    json_file: str | None,
     **wanted: Any,
 ) -> None:
     """Generate text after a prompt by the language model in the folder MODEL.
@@ -72,7 +72,6 @@ def command(
     """
     from ..llm.generator import Generator
 
-    check_writable(json_file)
     inputs = _load(files)
     with Generator(model, file=file, cache=cache, **session_kwargs()) as generator:
         results: list[dict[str, Any]] = []
@@ -83,18 +82,15 @@ def command(
         for text, window in ((t, w) for t in prompts for w in windows):
             stream = generator.stream(text, stop=stop, audio=window, encoder_inputs=inputs, **wanted)
             if isinstance(text, str) and audio is None:
-                click.echo(text, nl=False)
-            written = _show(stream)
+                click.echo(text, nl=False, err=wants_json())
+            written = _show(stream, ends_text=chat and prompt is None)
             if isinstance(text, list):
                 text.append({"role": "assistant", "content": written})
             bandwidth = bandwidth or generator.measure_bandwidth()
             _print(generator, stream, bandwidth)
             metrics = {**stream.metrics.to_raw(), "bandwidth_share": stream.metrics.bandwidth_share(bandwidth)}
             results.append({"text": written, "tokens": stream.tokens, "reason": stream.reason, "metrics": metrics})
-    if json_file is not None:
-        device_fields = {"device": generator.session.device.name, "bandwidth": bandwidth}
-        write_text(json_file, json.dumps({"model": model, **device_fields, "texts": results}, indent=1) + "\n")
-        click.echo(f"wrote {json_file}", err=True)
+    report({"model": model, "device": generator.session.device.title, "bandwidth": bandwidth, "texts": results})
 
 
 def _prompts(prompt: str | None, chat: bool, system: str | None) -> Iterator[str | list[dict[str, Any]]]:
@@ -118,16 +114,19 @@ def _prompts(prompt: str | None, chat: bool, system: str | None) -> Iterator[str
             yield messages
 
 
-def _show(stream: Stream) -> str:
-    """Print the pieces as they are generated; Ctrl-C ends the text."""
+def _show(stream: Stream, ends_text: bool) -> str:
+    """Print the pieces as they are generated. ends_text: Ctrl-C ends the text, and the chat goes on."""
     written = []
-    try:
-        for piece in stream:
-            click.echo(piece, nl=False)
-            written.append(piece)
-    except KeyboardInterrupt:
-        stream.close()
-    click.echo()
+    with unwatched() if ends_text else nullcontext():
+        try:
+            for piece in stream:
+                click.echo(piece, nl=False, err=wants_json())
+                written.append(piece)
+        except KeyboardInterrupt:
+            stream.close()
+            if not ends_text:
+                raise
+    click.echo(err=wants_json())
     return "".join(written)
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from ..errors import InputError
 from .console import make_console, print_caches, print_lines
 from .input_files import Preprocess, parse_floats
-from .output_files import check_kind, check_writable, read_labels, save_outputs, top_classes, write_text
+from .json_report import json_option, report
+from .output_files import check_kind, check_writable, read_labels, save_outputs, top_classes
 from .session_inputs import precision_lines, session_inputs, settle_precision
 from .shared_options import Real, file_option, model_argument, seed_option, session_kwargs, session_options
+from .steady_runs import SteadyRuns, run_times, run_until_steady
 
 if TYPE_CHECKING:
+    from ..run.api.session.inference_session import InferenceSession
     from ..run.execute.run_trace import RunTrace
 
 
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 @click.option("--order", default="RGB", help="Channel order of a picture: RGB or BGR.")
 @click.option(
     "--save-outputs",
-    "--output",
     "-o",
     "save",
     default=None,
@@ -43,10 +44,19 @@ if TYPE_CHECKING:
 @click.option("--top-k", type=click.IntRange(min=0), default=0, help="Print the K highest classes of the first output.")
 @click.option("--labels", default=None, type=click.Path(), help="File with one label a line, for --top-k.")
 @click.option(
-    "--warmup", type=click.IntRange(min=0), default=1, show_default=True, help="Runs after the first, before timing."
+    "--warmup",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Runs after the first, before timing, with --iterations.",
 )
-@click.option("--iterations", type=click.IntRange(min=0), default=10, show_default=True, help="Timed runs.")
-@click.option("--json", "json_file", default=None, metavar="FILE", help="Write what the first and each timed run did.")
+@click.option(
+    "--iterations",
+    type=click.IntRange(min=0),
+    default=None,
+    help="Timed runs.  [default: until their time is steady, for about a second]",
+)
+@json_option("Print what the first and each timed run did as JSON.")
 @session_options
 def command(
     model: str,
@@ -59,13 +69,12 @@ def command(
     top_k: int,
     labels: str | None,
     warmup: int,
-    iterations: int,
-    json_file: str | None,
+    iterations: int | None,
 ) -> None:
     """Run MODEL (.onnx, .tflite or .opal) and show results and times."""
     from ..run.api.session.inference_session import InferenceSession
 
-    check_writable(save, json_file)
+    check_writable(save)
     if save is not None:
         check_kind(Path(save))
     words = read_labels(Path(labels)) if labels else []
@@ -82,47 +91,61 @@ def command(
         results = session.run(None, feeds)
         first = session.last_trace
         settle_precision(session, inputs, console)
-        if warmup + iterations:
+        if iterations is None or warmup + iterations:
             with console.status("building the programs made for this model"):
                 session.settle()
-    rows = []
-    for i in range(warmup + iterations):
-        results = session.run(None, feeds)
-        if i >= warmup:
-            rows.append(session.last_trace)
-    console.print(f"model    {model}")
-    console.print(f"device   {session.device.title}")
+        if iterations is None:
+            with console.status("timing runs until they are steady"):
+                timed = run_until_steady(session, feeds)
+        else:
+            timed = run_times(session, feeds, warmup, iterations)
+    results = timed.outputs or results
+    if save is not None:
+        save_outputs(Path(save), dict(zip(names, results, strict=True)))
+        click.echo(f"wrote    {save}", err=True)
+    if report(_record(model, session, names, results, first, timed)):
+        return
+    console.print(f"model    {model}", soft_wrap=True)
+    console.print(f"device   {session.device.title}", soft_wrap=True)
     print_lines(console, [*inputs.assumptions(), *precision_lines(session, inputs)])
     _print_outputs(console, names, results)
     if top_k:
         _print_top(console, results[0] if results else None, top_k, words)
-    _print_times(console, first, rows)
-    last = rows[-1] if rows else first
-    console.print(_strategy_line(last))
+    print_lines(console, _time_lines(first, timed, _batch(feeds)))
     print_caches(console)
-    if save is not None:
-        save_outputs(Path(save), dict(zip(names, results, strict=True)))
-        console.print(f"wrote    {save}")
-    if json_file is not None:
-        report = {
-            "model": model,
-            "device": session.device.id,
-            "first": first.to_raw(),
-            "runs": [r.to_raw() for r in rows],
-            "stats": session.stats().to_raw(),
-        }
-        write_text(json_file, json.dumps(report, indent=1) + "\n")
-        console.print(f"wrote    {json_file}")
 
 
-def _strategy_line(trace: RunTrace) -> str:
-    """One line about the strategy of a run."""
-    raw = trace.to_raw()
-    tier = f", {trace.tier} programs" if trace.tier else ""
-    return (
-        f"way      {raw['strategy']}{tier}: launches {trace.launches}, bytes up {trace.bytes_up}, "
-        f"down {trace.bytes_down}, waits for the device {trace.waits}"
-    )
+def _record(
+    model: str, session: InferenceSession, names: list[str], results: list[Any], first: RunTrace, timed: SteadyRuns
+) -> dict[str, Any]:
+    return {
+        "model": model,
+        "device": session.device.title,
+        "device_id": session.device.id,
+        "precision": session.explain_precision(),
+        "outputs": [_output_record(n, v) for n, v in zip(names, results, strict=True)],
+        "median_ms": 1e3 * timed.median_s if timed.traces else None,
+        "is_steady": timed.is_steady,
+        "first": first.to_raw(),
+        "runs": [r.to_raw() for r in timed.traces],
+        "stats": session.stats().to_raw(),
+    }
+
+
+def _output_record(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, np.ndarray):
+        return {"name": name, "dtype": type(value).__name__}
+    record: dict[str, Any] = {"name": name, "dtype": str(value.dtype), "shape": list(value.shape)}
+    if value.size and value.dtype.kind in "fiub":
+        mean = value.mean(dtype=np.float64)
+        record |= {"min": float(value.min()), "max": float(value.max()), "mean": float(mean)}
+    return record
+
+
+def _batch(feeds: Mapping[str, Any]) -> int:
+    """Pictures in a run, by the first input of four axes with 1, 3 or 4 channels; 0 without one."""
+    shapes = [np.shape(a) for a in feeds.values()]
+    return next((s[0] for s in shapes if len(s) == 4 and (s[1] in (1, 3, 4) or s[3] in (1, 3, 4))), 0)
 
 
 def _print_outputs(console: Console, names: list[str], results: list[Any]) -> None:
@@ -130,11 +153,12 @@ def _print_outputs(console: Console, names: list[str], results: list[Any]) -> No
         if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "fiub":
             console.print(
                 f"output   {name}: {value.dtype}{list(value.shape)}  min {value.min():.6g}  max {value.max():.6g}"
-                f"  mean {value.mean(dtype=np.float64):.6g}"
+                f"  mean {value.mean(dtype=np.float64):.6g}",
+                soft_wrap=True,
             )
         else:
             shape = list(value.shape) if isinstance(value, np.ndarray) else type(value).__name__
-            console.print(f"output   {name}: {shape}")
+            console.print(f"output   {name}: {shape}", soft_wrap=True)
 
 
 def _print_top(console: Console, scores: Any, k: int, words: list[str]) -> None:
@@ -148,16 +172,26 @@ def _print_top(console: Console, scores: Any, k: int, words: list[str]) -> None:
         console.print(f"  {score:10.5f}  {index:5d}  {words[index] if index < len(words) else ''}")
 
 
-def _print_times(console: Console, first: RunTrace, rows: list[RunTrace]) -> None:
-    table = Table(box=None)
-    for title in ("", "import", "build", "upload", "compute", "download", "host", "total"):
-        table.add_column(title, justify="right")
+def _time_lines(first: RunTrace, timed: SteadyRuns, batch: int) -> list[str]:
+    """Lines on the speed, on the parts of a run, and on the first inference."""
+    lines = []
+    if timed.traces:
+        lines.append(f"speed    {timed.describe(batch)}")
+        lines.append(f"of these {_parts(timed.traces, ('upload', 'compute', 'download', 'host'))}")
+        last = timed.traces[-1]
+        if last.tier == "generic":
+            lines.append("         by programs that serve any model: those made for this one could not be built")
+        raw = last.to_raw()
+        lines.append(
+            f"each run {last.launches} launches by {str(raw['strategy']).replace('_', ' ')}, "
+            f"{last.bytes_up / 1e6:.2f} MB to the device, {last.bytes_down / 1e6:.2f} MB back"
+        )
+    parts = ("import", "build", "upload", "compute", "download", "host")
+    lines.append(f"first    {1e3 * first.total_s:.4g} ms for the first inference: {_parts([first], parts)}")
+    return lines
 
-    def cells(label: str, values: list[float]) -> None:
-        table.add_row(label, *(f"{1e3 * v:.3f} ms" for v in values))
 
-    parts = ("import_s", "build_s", "upload_s", "compute_s", "download_s", "host_s", "total_s")
-    cells("first inference", [getattr(first, p) for p in parts])
-    if rows:
-        cells(f"median of {len(rows)}", [float(np.median([getattr(r, p) for r in rows])) for p in parts])
-    console.print(table)
+def _parts(traces: Sequence[RunTrace], names: Sequence[str]) -> str:
+    """Medians of the parts of runs that took any time."""
+    found = {n: float(np.median([getattr(t, f"{n}_s") for t in traces])) for n in names}
+    return ", ".join(f"{n} {1e3 * s:.3g} ms" for n, s in found.items() if s) or "no part took any time"

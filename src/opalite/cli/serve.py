@@ -11,6 +11,7 @@ import click
 
 from ..errors import OpaliteError, OptionError
 from ..extras import need
+from ..interrupts import unwatch
 from .serve_options import (
     engine_options,
     grpc_options,
@@ -50,6 +51,7 @@ def command(
     SIGTERM and Ctrl+C finish accepted requests and end the server with status 0.
     Needs the extra: pip install 'opalite-cl[serve]'.
     """
+    unwatch()  # the server ends in order
     if sys.platform == "win32":
         raise OpaliteError(
             "workers share memory with the server by file descriptors, which Windows does not pass on: "

@@ -54,8 +54,9 @@ def join(*options: Callable[[Any], Any]) -> Callable[[F], F]:
 
 
 def option_value(name: str, default: Any = None) -> Any:
-    """The value of a shared option in the running command; `default` if the command does not have it."""
-    return click.get_current_context().meta.get(f"{__name__}.{name}", default)
+    """The value of a shared option in the running command; `default` if no command runs, or if it lacks the option."""
+    context = click.get_current_context(silent=True)
+    return default if context is None else context.meta.get(f"{__name__}.{name}", default)
 
 
 def session_kwargs() -> dict[str, Any]:
@@ -63,54 +64,61 @@ def session_kwargs() -> dict[str, Any]:
     return {name: value for name in _OF_SESSION if (value := option_value(name)) is not None}
 
 
-def _keep(context: click.Context, option: click.Parameter, value: Any) -> None:
-    context.meta[f"{__name__}.{option.name}"] = value
+def shared_option(
+    *names: str, checked: Callable[[click.Context, click.Parameter, Any], Any] | None = None, **settings: Any
+) -> Callable[[F], F]:
+    """An option whose value `option_value` returns. checked: called with the value first; returns it."""
 
+    def keep(context: click.Context, option: click.Parameter, value: Any) -> None:
+        context.meta[f"{__name__}.{option.name}"] = value if checked is None else checked(context, option, value)
 
-def _option(*names: str, **settings: Any) -> Callable[[F], F]:
-    return click.option(*names, expose_value=False, callback=_keep, **settings)
+    return click.option(*names, expose_value=False, callback=keep, **settings)
 
 
 def _hint(name: str, what: str) -> Callable[[F], F]:
-    return _option(
+    return shared_option(
         f"--{name}", type=click.Choice(HINTS), help=f"{what}: high, normal or low, where the driver takes such hints."
     )
 
 
 def inputs_option(what: str) -> Callable[[F], F]:
     """--load-inputs. what: its help."""
-    return _option("--load-inputs", "--input", "-i", "files", multiple=True, metavar="[NAME=]FILE", help=what)
+    return shared_option("--load-inputs", "--input", "-i", "files", multiple=True, metavar="[NAME=]FILE", help=what)
 
 
 model_argument = click.argument("model", type=click.Path(dir_okay=True))
-seed_option = _option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random inputs.")
+seed_option = shared_option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random inputs."
+)
 file_option = inputs_option("An input: .npy, .npz, .pb or a picture. Inputs without a file are random.")
-shape_option = _option("--shape", "shapes", multiple=True, metavar="NAME:DIMS", help="Input shape, e.g. x:1x3x224x224.")
-precision_option = _option("--precision", help=PRECISION_HELP)
-tolerance_option = _option(
+shape_option = shared_option(
+    "--shape", "shapes", multiple=True, metavar="NAME:DIMS", help="Input shape, e.g. x:1x3x224x224."
+)
+precision_option = shared_option("--precision", help=PRECISION_HELP)
+tolerance_option = shared_option(
     "--tolerance",
     type=Real(min=0, min_open=True),
     metavar="SHARE",
     help="What precision auto lets half change an output by, relative to its largest value.  [default: 0.001]",
 )
-strict_option = _option("--strict", is_flag=True, help="Refuse models with nodes that would run on the host.")
+strict_option = shared_option("--strict", is_flag=True, help="Refuse models with nodes that would run on the host.")
 precision_options = join(
-    _option("--device", help="Device id, index '0:1', cpu, gpu, vendor or part of a name."),
+    shared_option("--device", help="Device id, index '0:1', cpu, gpu, vendor or part of a name."),
     precision_option,
     tolerance_option,
-    _option("--memory", help=MEMORY_HELP),
+    shared_option("--memory", help=MEMORY_HELP),
 )
 device_options = join(
     precision_options,
     _hint("performance", "The device's clocks"),
     _hint("priority", "Who comes first on the device"),
-    _option("--tune", help="Tuning level: none, fast, normal, wide, exhaustive."),
+    shared_option("--tune", help="Tuning level: none, fast, normal, wide, exhaustive."),
 )
 session_options = join(
     device_options,
     shape_option,
     strict_option,
-    _option(
+    shared_option(
         "--trust",
         is_flag=True,
         default=None,

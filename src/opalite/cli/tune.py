@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,11 +11,12 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
-from rich.table import Table
 
 from .console import make_console, print_lines
+from .json_report import json_options, report, wants_json
 from .session_inputs import session_inputs, settle_precision
 from .shared_options import file_option, model_argument, precision_options, seed_option, session_kwargs, shape_option
+from .tables import Column, print_table
 
 if TYPE_CHECKING:
     from ..tune.tuner import Progress
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 )
 @file_option
 @seed_option
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@json_options
 @shape_option
 @precision_options
-def command(model: str, level: str, as_json: bool) -> None:
+def command(model: str, level: str) -> None:
     """Tune MODEL for this device. Later sessions use the results.
 
     Ctrl-C keeps all measurements, and the same command continues. At the end, the tuned and the untuned graph run
@@ -52,13 +52,12 @@ def command(model: str, level: str, as_json: bool) -> None:
     try:
         with inputs.explained():
             settle_precision(session, inputs, console)
-        with inputs.explained(), _progress(as_json) as on_trial:
+        with inputs.explained(), _progress(wants_json()) as on_trial:
             session.tune(inputs.feeds, level.lower(), on_trial)
     except KeyboardInterrupt:
         stopped = True
-    if as_json:
-        click.echo(json.dumps([t.as_data() for t in session.tunings], indent=1))
-    else:
+    graphs = [t.as_data() for t in session.tunings]
+    if not report({"model": model, "level": level.lower(), "is_complete": not stopped, "graphs": graphs}):
         print_lines(console, inputs.assumptions())
         for tuning in session.tunings:
             _print_layers(console, tuning)
@@ -87,17 +86,21 @@ def _progress(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
         yield on_trial
 
 
+_COLUMNS = (
+    Column("layer", least=16),
+    Column("operators", least=12, rank=3),
+    Column("nodes", right=True, rank=2),
+    Column("untuned us", right=True),
+    Column("tuned us", right=True),
+    Column("gain", right=True),
+    Column("trials", right=True, rank=1),
+    Column("choice", least=16, wraps=True),
+)
+
+
 def _print_layers(console: Console, tuning: GraphTuning) -> None:
-    table = Table(box=None)
-    table.add_column("layer", overflow="ellipsis", max_width=30)
-    table.add_column("operators", overflow="ellipsis", max_width=22)
-    for title in ("nodes", "untuned us", "tuned us", "gain", "trials"):
-        table.add_column(title, justify="right")
-    table.add_column("choice", overflow="fold")
-    for layer in tuning.layers:
-        style = None if layer.chosen else "dim"
-        table.add_row(layer.names[0], layer.op, str(len(layer.names)), *_cells(layer), style=style)
-    console.print(table)
+    rows = [(layer.names[0], layer.op, str(len(layer.names)), *_cells(layer)) for layer in tuning.layers]
+    print_table(console, _COLUMNS, rows, ["" if layer.chosen else "dim" for layer in tuning.layers])
 
 
 def _cells(layer: LayerTuning) -> Sequence[str]:

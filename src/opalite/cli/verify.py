@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from ..errors import InputError
 from ..ir.precision import ROUNDED, Precision, PrecisionPolicy
 from ..run.model.compile_options import parse_tolerance
-from ..run.report.verify_nodes import Check, Tolerance, verify_model
+from ..run.report.verify_nodes import Check, Tolerance, Verification, verify_model
 from .console import make_console, print_lines
+from .json_report import json_options, report
 from .output_files import write_text
 from .session_inputs import precision_lines, session_inputs, settle_precision
 from .shared_options import (
@@ -27,6 +27,7 @@ from .shared_options import (
     session_kwargs,
     shape_option,
 )
+from .tables import Column, print_table
 
 
 @click.command()
@@ -48,6 +49,7 @@ from .shared_options import (
     help="Find the nodes that must stay in fp32 and write them, for --precision FILE.json; verify by that policy.",
 )
 @click.option("--all", "show_all", is_flag=True, help="List every node, not only those that differ.")
+@json_options
 @shape_option
 @precision_options
 def command(model: str, atol: float, rtol: float | None, policy_file: str | None, show_all: bool) -> None:
@@ -69,20 +71,52 @@ def command(model: str, atol: float, rtol: float | None, policy_file: str | None
         if policy_file is not None:
             settings["precision"] = _write_policy(console, policy_file, model, inputs.feeds, settings, allowed)
         found = verify_model(model, inputs.feeds, allowed=Tolerance(atol, rtol), **settings)
-    print_lines(console, inputs.assumptions())
     checks = (*found.nodes, *found.rewrites, *found.outputs)
     bad = [c for c in checks if not c.passed]
+    if report(_record(model, found)):
+        sys.exit(1 if bad else 0)
+    print_lines(console, inputs.assumptions())
     if show_all or bad:
         _print(console, checks if show_all else bad)
     if found.first_failure is not None:
         first = found.first_failure
-        console.print(f"first bad: {first.what}{f' by {first.kernel}' if first.kernel else ''} -> {first.output}")
+        by = f" by {first.kernel}" if first.kernel else ""
+        console.print(f"first bad: {first.what}{by} -> {first.output}", soft_wrap=True)
         console.print(f"{len(bad)} of {len(checks)} comparisons on {found.device} differ", soft_wrap=True)
         sys.exit(1)
     worst = max(found.outputs, key=lambda c: c.difference / (c.allowed or 1.0), default=None)
-    console.print(f"{len(found.nodes)} node outputs and {len(found.outputs)} model outputs agree on {found.device}")
+    console.print(
+        f"{len(found.nodes)} node outputs and {len(found.outputs)} model outputs agree on {found.device}",
+        soft_wrap=True,
+    )
     if worst is not None:
-        console.print(f"largest difference: {worst.difference:.2e} of {worst.allowed:.2e} allowed at {worst.what}")
+        line = f"largest difference: {worst.difference:.2e} of {worst.allowed:.2e} allowed at {worst.what}"
+        console.print(line, soft_wrap=True)
+
+
+def _record(model: str, found: Verification) -> dict[str, Any]:
+    def data(checks: Sequence[Check]) -> list[dict[str, Any]]:
+        return [
+            {
+                "compared": c.what,
+                "kernel": c.kernel,
+                "output": c.output,
+                "difference": c.difference,
+                "allowed": c.allowed,
+                "passed": c.passed,
+                "problem": c.problem,
+            }
+            for c in checks
+        ]
+
+    return {
+        "model": model,
+        "device": found.device,
+        "passed": found.first_failure is None,
+        "nodes": data(found.nodes),
+        "rewrites": data(found.rewrites),
+        "outputs": data(found.outputs),
+    }
 
 
 def _write_policy(
@@ -125,12 +159,16 @@ def _write_policy(
 
 
 def _print(console: Console, checks: Sequence[Check]) -> None:
-    table = Table(box=None)
-    for title in ("", "compared", "kernel", "output", "difference", "allowed"):
-        table.add_column(title, justify="right" if title in ("difference", "allowed") else "left")
+    columns = (
+        Column(""),
+        Column("compared", least=16),
+        Column("kernel", least=10, rank=1),
+        Column("output", least=8, rank=2),
+        Column("difference", right=True, least=10),
+        Column("allowed", right=True),
+    )
+    rows = []
     for c in checks:
-        mark = "ok" if c.passed else "bad"
-        table.add_row(
-            mark, c.what, c.kernel, c.output, c.problem.partition("\n")[0] or f"{c.difference:.2e}", f"{c.allowed:.2e}"
-        )
-    console.print(table)
+        found = c.problem.partition("\n")[0] or f"{c.difference:.2e}"
+        rows.append(("ok" if c.passed else "bad", c.what, c.kernel, c.output, found, f"{c.allowed:.2e}"))
+    print_table(console, columns, rows)

@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Iterable
 
+from ..ir.device.device_family import find_family
 from ..ir.device.device_info import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value
@@ -107,3 +108,14 @@ def graph_signature(nodes: Iterable[Node], memory: str) -> str:
     for node in nodes:
         sha.update(node_signature(node).encode() + b"\n")
     return sha.hexdigest()[:32]
+
+
+def device_title(signature: str) -> str:
+    """The device of a signature as its owner calls it; the signature itself if it is none of `device_signature`."""
+    parts = signature.split("|")
+    if len(parts) != 6:
+        return signature
+    name, vendor, platform, version, driver, _ = parts
+    kind = "cpu" if name.startswith(("pthread-", "cpu-", "basic-")) else "gpu"
+    family = find_family(name, vendor, platform, version, kind, driver=driver).family
+    return DeviceInfo(name, vendor, platform, version, driver, kind=kind, family=family).title

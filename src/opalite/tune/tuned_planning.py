@@ -61,7 +61,7 @@ class TunedPlanner:
         The tuned and untuned programs then run alternately; the tuned one is kept if it is faster.
         """
         level = Level.parse(level_name)
-        report = GraphTuning(self.rt.info.name, level)
+        report = GraphTuning(self.rt.info.title, level)
         if self.on_report is not None:
             self.on_report(report)
         key = self._key(prepared)

@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> str:
 
 def test_text_and_figures(folder: str, tmp_path: Path) -> None:
     told = tmp_path / "told.json"
-    result = run(folder, "-p", "Once", "--max-tokens", "9", "--ignore-end", "--json", str(told))
+    result = run(folder, "-p", "Once", "--max-tokens", "9", "--ignore-end", "-o", str(told))
     assert result.exit_code == 0, result.output
     text = opalite.generate(folder, "Once", max_tokens=9, ignore_end=True).text
     assert result.stdout == f"Once{text}\n"
@@ -71,7 +71,7 @@ def test_a_chat_goes_on_from_line_to_line(folder: str) -> None:
         (("--file", "no.onnx"), "has no no.onnx; its models are model.onnx"),
         (("-i", "x"), "is not NAME=FILE"),
         (("-i", "x=nowhere.npy"), "nowhere.npy cannot be read"),
-        (("--json", "nowhere/told.json"), "its folder does not exist"),
+        (("-o", "nowhere/told.json"), "its folder does not exist"),
     ],
 )
 def test_what_is_wrong_is_a_sentence(folder: str, args: tuple[str, ...], said: str) -> None:

@@ -43,8 +43,10 @@ def test_devices_tell_of_broken_platforms(monkeypatch: pytest.MonkeyPatch) -> No
 def test_doctor_finds_this_machine_fit(rt: Runtime) -> None:
     result = CliRunner().invoke(doctor_module.command)
     assert result.exit_code == 0, result.output
-    assert f"{rt.info.id} ({rt.info.name}) compiles and computes" in result.output.replace("\n", " ")
-    data = json.loads(CliRunner().invoke(doctor_module.command, ["--json"]).output)
+    assert f"{rt.info.title} ({rt.info.id}) compiles and computes" in result.output.replace("\n", " ")
+    data = json.loads(CliRunner().invoke(doctor_module.command, ["--json"]).stdout)
+    assert data["is_usable"]
+    data = data["findings"]
     assert any(f["device"] == rt.info.id for f in data)
     assert all(f["fix"] for f in data if f["level"] == "bad")
 

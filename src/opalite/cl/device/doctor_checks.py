@@ -261,7 +261,7 @@ def check_devices() -> tuple[list[Finding], list[str]]:
     ]
     for found in listing.devices:
         info = found.info
-        device = f"{info.id} ({info.name})"
+        device = f"{info.title} ({info.id})"
         if not found.usable:
             what = f"{device}: the driver says that it is not available"
             findings.append(Finding(BAD, what, "install its driver again"))

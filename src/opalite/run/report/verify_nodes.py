@@ -119,7 +119,7 @@ def verify_model(
 class _Verifier:
     def __init__(self, compiler: Compiler, tolerance: Tolerance) -> None:
         self.rt = compiler.rt
-        self.found = Verification(compiler.rt.info.name)
+        self.found = Verification(compiler.rt.info.title)
         self.rounds = False  # whether matmuls quantize activations to 8 bits
         self._compiler = compiler
         self._tolerance = tolerance

@@ -1,0 +1,107 @@
+"""Ctrl-C in every phase of a command: status 130 and one line, never a traceback. A closed pipe ends it quietly."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..helpers.small_models import classifier, save
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
+
+
+def started(*command: str) -> subprocess.Popen[str]:
+    path = os.pathsep.join((str(ROOT / "src"), *filter(None, sys.path)))
+    env = {**os.environ, "PYTHONPATH": path}
+    return subprocess.Popen(
+        [sys.executable, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+        start_new_session=True,
+    )
+
+
+def interrupted(process: subprocess.Popen[str], sign: str) -> str:
+    """Standard error after SIGINT, which the whole group gets once a line begins with `sign`."""
+    assert process.stderr is not None
+    while not (line := process.stderr.readline()).startswith(sign):
+        assert line, "ended before"
+    os.killpg(process.pid, signal.SIGINT)
+    said = process.stderr.read()
+    assert process.wait(timeout=120) == 130, said
+    assert "Traceback" not in said
+    return said
+
+
+ENDLESS = """
+import importlib, sys
+from opalite.__main__ import main
+from opalite.interrupts import watch
+watch()
+module, _, path = sys.argv.pop(1).partition(":")
+*owners, name = path.split(".")
+owner = importlib.import_module(module)
+for part in owners:
+    owner = getattr(owner, part)
+real = getattr(owner, name)
+def endless(*args, **settings):
+    print("at work", file=sys.stderr, flush=True)
+    while True:
+        real(*args, **settings)
+setattr(owner, name, endless)
+main()
+"""
+"""Runs the command line with one function that never returns, and says when it begins."""
+
+
+@pytest.mark.parametrize(
+    "name, work",
+    [
+        ("run", "opalite.run.api.session.inference_session:InferenceSession.run"),
+        ("tune", "opalite.run.api.session.inference_session:InferenceSession.tune"),
+        ("bench", "opalite.cli.bench:compare"),
+    ],
+)
+def test_a_command_at_work(name: str, work: str, tmp_path: Path) -> None:
+    model = save(classifier(), tmp_path / "net.onnx")
+    process = started("-c", ENDLESS, work, name, model, "--shape", "x:1x3x16x16")
+    assert interrupted(process, "at work").startswith(("opalite: interrupted", "stopped;"))
+
+
+def test_a_command_that_imports() -> None:
+    interrupted(started("-v", "-m", "opalite", "run", "net.onnx"), "import 'click")
+
+
+STUBBORN = """
+import hashlib, sys
+from opalite.interrupts import watch
+watch()
+print("now", file=sys.stderr, flush=True)
+while True:
+    try:
+        hashlib.pbkdf2_hmac("sha512", b"", b"", 2**31 - 1)
+    except KeyboardInterrupt:
+        pass
+"""
+
+
+def test_code_that_python_cannot_interrupt() -> None:
+    """A call that lets other threads run, but returns to Python in hours only."""
+    assert interrupted(started("-c", STUBBORN), "now") == "opalite: interrupted\n"
+
+
+def test_a_closed_pipe() -> None:
+    process = started("-m", "opalite", "knobs")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(timeout=120) == 1
