@@ -22,6 +22,7 @@ class GraphPane {
       { class: `pane ${kind === "model" ? "model" : "program"}` },
       this.canvas,
       el("div", { class: "caption" }, caption),
+      boxes.length ? "" : el("p", { class: "nothing" }, "Nothing is launched: the host computes what is left. Nodes says where each went."),
       el(
         "div",
         { class: "zoom" },
