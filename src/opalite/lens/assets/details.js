@@ -28,14 +28,14 @@ function candidatesTable(info) {
     el(
       "tr",
       { class: isChosen(candidate) ? "chosen" : null },
-      el("td", { class: "name" }, candidate.kernel, isChosen(candidate) ? " ✓" : ""),
+      el("td", { class: "kernel" }, candidate.kernel, isChosen(candidate) ? " ✓" : ""),
       el("td", {}, candidate.layout || ""),
       el("td", { class: "number" }, formatMs(candidate.ms)),
       el("td", {}, candidate.is_measured ? "measured" : "estimated"),
     ),
   );
   const refused = refusals.map(([kernel, reason]) =>
-    el("tr", {}, el("td", { class: "name" }, kernel), el("td", { colspan: "3", class: "muted" }, reason)),
+    el("tr", {}, el("td", { class: "kernel" }, kernel), el("td", { class: "muted" }, reason)),
   );
   const head = el("tr", {}, ...["kernel", "layout", "time", ""].map((title, i) => el("th", { class: i === 2 ? "number" : null }, title)));
   const table = (...lines) => el("div", { class: "wide" }, el("table", {}, ...lines));
@@ -52,15 +52,15 @@ function candidatesTable(info) {
 function rewritesList(ids) {
   const items = (ids || []).map((id) => doc.rewrites[id]).filter(Boolean);
   if (!items.length) return null;
-  const lines = (sign, texts) => (texts || []).map((text) => el("div", { class: "mono" }, `${sign} ${text}`));
+  const lines = (sign, kind, texts) => (texts || []).map((text) => el("div", { class: "mono" }, el("span", { class: kind }, sign), ` ${text}`));
   const item = (rewrite) =>
     el(
       "li",
       {},
       el("strong", {}, rewrite.pass),
       el("span", { class: "muted" }, ` ${(doc.passes || {})[rewrite.pass] || ""}`),
-      ...lines("−", rewrite.removed),
-      ...lines("+", rewrite.added),
+      ...lines("−", "bad", rewrite.removed),
+      ...lines("+", "good", rewrite.added),
     );
   return el("ol", { class: "rewrites" }, items.map(item));
 }
@@ -75,8 +75,8 @@ function memoryRows(step) {
     const role = argument ? `${argument.name} ${argument.is_read ? "←" : "→"}` : "";
     const place = isNumber(box.offset) ? `arena, from ${box.offset}, steps ${box.first} to ${box.last}` : BOX_KINDS[box.kind] || box.kind;
     const within = isNumber(box.within) ? `, inside ${doc.program.boxes[box.within].label}` : "";
-    const label = el("td", { class: "name" }, el("span", { class: "muted" }, role), " ", el("span", { class: "mono" }, box.label));
-    return el("tr", {}, label, el("td", { class: "number" }, formatBytes(box.bytes)), el("td", {}, place + within));
+    const label = [el("span", { class: "muted" }, role), " ", el("span", { class: "mono" }, box.label), el("div", { class: "muted" }, place + within)];
+    return el("tr", {}, el("td", { class: "name" }, label), el("td", { class: "number" }, formatBytes(box.bytes)));
   };
   return boxes.length ? el("div", { class: "wide" }, el("table", { class: "memory" }, boxes.map(row))) : null;
 }
@@ -118,7 +118,7 @@ function stepDetails(step) {
     el("h2", {}, swatch(step.colour), step.group_name),
     el("p", { class: "muted" }, step.title),
     pairs([
-      ["step", `${step.id} of 0 to ${doc.program.steps.length - 1}: ${step.kind}`],
+      ["step", `${step.id} (${step.kind})`],
       ["in a run", step.times > 1 ? `${step.times} times` : ""],
       ["time", step.ms ? [`${formatMs(step.ms)}, ${formatPercent(step.share)} of all`, bar(step.share, step.colour)] : ""],
       ["estimate", doc.header.is_measured ? formatMs(info.estimated_ms) : ""],
@@ -184,7 +184,7 @@ function overview() {
   return [
     el("h2", {}, "Where the time goes"),
     el("p", { class: "muted" }, "Choose a node of either graph, a bar, a dot or a row: everything known of it appears here."),
-    el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, groups.map(row))),
+    el("div", { class: "wide" }, el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, groups.map(row)))),
     doc.kernels.length > LONG ? el("p", { class: "muted" }, `and ${doc.kernels.length - LONG} more below the roofline`) : null,
   ].filter(Boolean);
 }

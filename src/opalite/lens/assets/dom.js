@@ -34,7 +34,13 @@ function scaled(value, unit, prefixes, step = 1000) {
 const formatBytes = (value) => scaled(value, "B", ["", "k", "M", "G", "T"]);
 const formatFlops = (value) => scaled(value, "FLOP", ["", "k", "M", "G", "T"]);
 const formatRate = (value) => scaled(value, "FLOP/s", ["", "k", "M", "G", "T", "P"]);
-const formatPercent = (value) => (isNumber(value) ? `${significant(100 * value)} %` : "");
+
+function formatPercent(value) {
+  if (!isNumber(value)) return "";
+  const percent = 100 * value;
+  if (percent > 0 && percent < 0.1) return "< 0.1 %";
+  return `${percent.toFixed(percent >= 100 ? 0 : 1)} %`;
+}
 
 function formatMs(value) {
   if (!isNumber(value)) return "";

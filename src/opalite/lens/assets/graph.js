@@ -3,7 +3,7 @@
 const BOX = { width: 184, height: 44, column: 208, row: 76, margin: 24 };
 
 class GraphPane {
-  // boxes: [{id, title, subtitle, colour, share}] beside layout {x, y, edges: [[from, to, bends]]}, in grid units.
+  // boxes: [{id, title, lead, name, colour, share}] beside layout {x, y, edges: [[from, to, bends]]}, in grid units.
   constructor(kind, caption, boxes, layout) {
     this.kind = kind;
     this.boxes = boxes.map((box, i) => ({ ...box, x: layout.x[i] * BOX.column, y: layout.y[i] * BOX.row }));
@@ -77,7 +77,7 @@ class GraphPane {
     const { width, height } = this.size;
     const across = (width - 2 * BOX.margin) / this.width;
     const whole = Math.min(across, (height - 2 * BOX.margin) / this.height);
-    const scale = Math.min(1, Math.max(whole, Math.min(across, 1), 0.55));
+    const scale = Math.min(1, Math.max(whole, Math.min(across, 1), 0.75));
     const [first] = this.boxes;
     const isWide = first && this.width * scale > width;
     const middle = isWide ? first.x + BOX.width / 2 : this.width / 2;
@@ -216,20 +216,18 @@ class GraphPane {
     });
   }
 
-  fitted(text, width, font) {
-    const key = `${font} ${text}`;
+  // What fits of a text in the present font. Of a name the end is kept: names of one model begin alike.
+  fitted(text, width, isName) {
+    const key = `${isName} ${width} ${text}`;
     if (!this.texts.has(key)) {
-      let shown = text;
-      if (this.context.measureText(text).width > width) {
-        let [low, high] = [0, text.length];
-        while (low < high) {
-          const middle = (low + high + 1) >> 1;
-          if (this.context.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle;
-          else high = middle - 1;
-        }
-        shown = `${text.slice(0, low)}…`;
+      const cut = (count) => (count >= text.length ? text : isName ? `…${text.slice(text.length - count)}` : `${text.slice(0, count)}…`);
+      let [low, high] = [0, text.length];
+      while (low < high) {
+        const middle = (low + high + 1) >> 1;
+        if (this.context.measureText(cut(middle)).width <= width) low = middle;
+        else high = middle - 1;
       }
-      this.texts.set(key, shown);
+      this.texts.set(key, cut(low));
     }
     return this.texts.get(key);
   }
@@ -287,10 +285,12 @@ class GraphPane {
     const wide = BOX.width - 26;
     context.fillStyle = isMarked ? palette["on-mark"] : palette.text;
     context.font = "600 13px system-ui, sans-serif";
-    context.fillText(this.fitted(box.title, wide, "title"), box.x + 17, box.y + 18);
+    context.fillText(this.fitted(box.title, wide, false), box.x + 17, box.y + 18);
     context.fillStyle = isMarked ? palette["on-mark"] : palette.muted;
     context.font = "12px system-ui, sans-serif";
-    context.fillText(this.fitted(box.subtitle, wide, "subtitle"), box.x + 17, box.y + 34);
+    const lead = box.lead ? context.measureText(`${box.lead}  `).width : 0;
+    if (box.lead) context.fillText(box.lead, box.x + 17, box.y + 34);
+    context.fillText(this.fitted(box.name, wide - Math.ceil(lead), true), box.x + 17 + lead, box.y + 34);
     if (box.share) {
       context.fillStyle = palette[box.colour];
       context.fillRect(box.x + 17, box.y + BOX.height - 5, Math.max(1, wide * box.share), 2.5);
@@ -311,13 +311,12 @@ class GraphPane {
 // Both graphs of the shown document side by side, joined by what is chosen or hovered.
 function graphView() {
   const { graph, program, layout } = doc;
-  const boxOf = (node) => ({ id: node.id, title: node.op, subtitle: node.label, colour: node.colour });
+  const boxOf = (node) => ({ id: node.id, title: node.op, name: node.label, colour: node.colour });
   const boxes = layout.graph.ids.map((id) => boxOf(graph.nodes[id]));
   const most = Math.max(...program.steps.map((step) => step.share), 1e-9);
   const steps = layout.program.ids.map((id) => {
     const step = program.steps[id];
-    const subtitle = [formatMs(step.ms), step.title].filter(Boolean).join("  ");
-    return { id, title: step.group_name, subtitle, colour: step.colour, share: step.share / most };
+    return { id, title: step.group_name, lead: formatMs(step.ms), name: step.title, colour: step.colour, share: step.share / most };
   });
   const panes = [
     new GraphPane("model", `Model: ${graph.nodes.length} nodes`, boxes, layout.graph),

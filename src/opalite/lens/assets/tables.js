@@ -99,7 +99,7 @@ function nodesView() {
     { title: "name", value: (node) => node.label },
     number("time", (node) => node.ms || null, formatMs),
     { title: "output", value: (node) => tensorText((node.outputs || [])[0]) },
-    { title: "where it went", value: (node) => node.fate_words || "" },
+    { title: "where it went", kind: "words", value: (node) => node.fate_words || "" },
   ];
   if (doc.graph.nodes.some((node) => node.error)) {
     columns.splice(4, 0, number("error", (node) => node.error?.difference, (value) => (isNumber(value) ? value.toExponential(1) : "")));
@@ -131,7 +131,7 @@ function comparisonView(comparison) {
     totals("launches take", comparison.device_ms, formatMs),
     totals("a run takes", comparison.run_ms, formatMs),
     totals("launches", comparison.launches, whole),
-    totals("memory", comparison.bytes, formatBytes),
+    totals("traffic", comparison.bytes, formatBytes),
   ];
   const label = (row) => (row.nodes || []).join(", ");
   const ratio = (row) => (isNumber(row.ms[0]) && isNumber(row.ms[1]) && row.ms[0] ? row.ms[1] / row.ms[0] : null);
