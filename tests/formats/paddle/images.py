@@ -114,6 +114,61 @@ case(
     np.stack([BOXES]),
     positive(1, 3, 5),
 )
+REGIONS = np.stack([np.stack([BOXES + c for c in range(3)], 1), np.stack([BOXES[::-1] - c for c in range(3)], 1)])
+case(
+    "multiclass_nms3_regions",
+    lambda b, s: multiclass_nms3(b, s, paddle.to_tensor([4, 6], dtype="int32"), keep_top_k=7),
+    REGIONS.reshape(10, 3, 4),
+    positive(10, 3),
+)
+
+
+def _matrix_nms(boxes, scores, **attrs):
+    given = {"nms_top_k": 4, "keep_top_k": 7, "background_label": -1, "score_threshold": 0.15, **attrs}
+    return paddle.vision.ops.matrix_nms(boxes, scores, post_threshold=0.05, return_index=True, **given)
+
+
+PAIR = np.stack([BOXES, BOXES[::-1] * [1, 1, 1.5, 1] + 1]).astype(np.float32)
+case("matrix_nms", _matrix_nms, PAIR, positive(2, 3, 5))
+case(
+    "matrix_nms_gaussian",
+    lambda b, s: _matrix_nms(
+        b, s, use_gaussian=True, normalized=False, background_label=0, keep_top_k=-1, nms_top_k=-1
+    ),
+    PAIR,
+    positive(2, 3, 5),
+)
+case("matrix_nms_none", lambda b, s: _matrix_nms(b, s, score_threshold=2.0), PAIR, positive(2, 3, 5))
+
+
+def _proposals(scores, deltas, **attrs):
+    rows, columns = np.meshgrid(np.arange(4), 4 * np.arange(4), indexing="ij")
+    anchors = BOXES[:3] * 3 + np.stack([columns, rows, columns, rows], -1)[:, :, None]
+    given = {"pre_nms_top_n": 30, "post_nms_top_n": 8, "nms_thresh": 0.5, "return_rois_num": True, **attrs}
+    return paddle.vision.ops.generate_proposals(
+        scores,
+        deltas,
+        paddle.to_tensor([[20.0, 24.0], [24.0, 20.0]]),
+        paddle.to_tensor(anchors.astype("float32")),
+        paddle.full([4, 4, 3, 4], 0.5),
+        **given,
+    )
+
+
+case("generate_proposals", _proposals, positive(2, 3, 4, 4), real(2, 12, 4, 4))
+case(
+    "generate_proposals_none",
+    lambda s, d: _proposals(s, d, min_size=23.5, pixel_offset=True),
+    positive(2, 3, 4, 4),
+    0.3 * real(2, 12, 4, 4),
+)
+case(
+    "distribute_fpn_proposals",
+    lambda r: paddle.vision.ops.distribute_fpn_proposals(
+        r, 2, 5, 4, 8, rois_num=paddle.to_tensor([2, 3], dtype="int32")
+    ),
+    BOXES * np.float32([[1], [4], [0.2], [2], [1]]),
+)
 case(
     "yolo_box",
     lambda x, s: paddle.vision.ops.yolo_box(x, s, [10, 13, 16, 30], 3, 0.1, 32),

@@ -38,12 +38,17 @@ def roi_pool(n: PaddleNode) -> Value:
 
 
 def _images(n: PaddleNode) -> Value:
-    """Return the image of each region: how many images end before it."""
+    """Return the image of each region."""
     rows, counts = n.value("boxes", "rois").shape[0], n.maybe("boxes_num", "rois_num")
     if counts is None:
         if n.value("x").shape[0] != 1:
             raise n.refuse("has regions of several images, but not how many each has")
         return n.full(0, DType.INT64, (rows,))
+    return image_of_rows(n, counts, rows)
+
+
+def image_of_rows(n: PaddleNode, counts: Value, rows: int) -> Value:
+    """Return the image of each row, where each image has some of them: how many images end before it."""
     ends = n.emit("CumSum", [n.cast(counts, DType.INT64), n.constant(np.int64(0))])
 
     def ended(end: Sym) -> Sym:

@@ -178,6 +178,59 @@ def test_boxes_of_several_images_and_classes() -> None:
     np.testing.assert_array_equal(out[:, 2:], boxes.reshape(6, 4)[index[:, 0]])
 
 
+def test_boxes_of_each_class_in_regions_of_two_images() -> None:
+    boxes = np.float32([[[0, 0, 4, 4], [1, 1, 9, 9]], [[0, 0, 4, 5], [1, 1, 9, 8]], [[0, 0, 4, 4], [5, 5, 9, 9]]])
+    scores = np.float32([[0.3, 0.9], [0.6, 0.05], [0.5, 0.4]])
+    attrs = {"score_threshold": 0.1, "nms_top_k": 5, "keep_top_k": 2, "nms_threshold": 0.5, "background_label": -1}
+    given = {"BBoxes": boxes, "Scores": scores, "RoisNum": np.int32([2, 1])}
+    out, index, counts = run("multiclass_nms3", given, "Out Index NmsRoisNum", normalized=True, nms_eta=1.0, **attrs)
+    np.testing.assert_array_equal(counts, [2, 2])
+    np.testing.assert_allclose(out[:, :2], [[0, 0.6], [1, 0.9], [0, 0.5], [1, 0.4]], rtol=1e-6)
+    np.testing.assert_array_equal(index[:, 0], [2, 1, 4, 5])  # region times classes, plus class
+    np.testing.assert_array_equal(out[:, 2:], boxes.reshape(6, 4)[index[:, 0]])
+
+
+def test_scores_are_lowered_by_overlaps_with_better_boxes() -> None:
+    boxes = np.float32([[[0, 0, 4, 4], [0, 0, 4, 2], [5, 5, 9, 9]]] * 2)
+    scores = np.float32([[[0.8, 0.4, 0.3]], [[0.4, 0.8, 0.05]]])
+    attrs = {"score_threshold": 0.1, "nms_top_k": -1, "keep_top_k": 2, "post_threshold": 0.0, "background_label": -1}
+    out, index, counts = run("matrix_nms", {"BBoxes": boxes, "Scores": scores}, "Out Index RoisNum", **attrs)
+    np.testing.assert_array_equal(counts, [2, 2])
+    # The second box of each image shares half of the union with the best one.
+    np.testing.assert_allclose(out[:, 1], [0.8, 0.3, 0.8, 0.2], rtol=1e-6)
+    np.testing.assert_array_equal(index[:, 0], [0, 2, 4, 3])
+
+
+def test_regions_by_the_level_of_their_size() -> None:
+    rois = np.float32([[0, 0, 16, 16], [0, 0, 4, 4], [1, 1, 17, 17], [0, 0, 8, 8]])
+    attrs = {"min_level": 2, "max_level": 3, "refer_level": 3, "refer_scale": 16, "pixel_offset": False}
+    outputs = "MultiFpnRois MultiFpnRois MultiLevelRoIsNum MultiLevelRoIsNum RestoreIndex"
+    given = {"FpnRois": rois, "RoisNum": np.int32([3, 1])}
+    low, high, *numbers, restore = run("distribute_fpn_proposals", given, outputs, **attrs)
+    np.testing.assert_array_equal(low, rois[[1, 3]])
+    np.testing.assert_array_equal(high, rois[[0, 2]])
+    np.testing.assert_array_equal(numbers, [[1, 1], [2, 0]])
+    np.testing.assert_array_equal(np.concatenate([low, high])[restore[:, 0]], rois)
+
+
+def test_proposals_are_cut_to_the_image_and_an_image_without_any_has_zeros() -> None:
+    anchors = np.float32([[[[-4, -4, 4, 4]], [[0, 0, 8, 8]]]])
+    given = {
+        "Scores": np.float32([[[[0.2, 0.7]]], [[[0.2, 0.7]]]]),
+        "BboxDeltas": np.zeros((2, 4, 1, 2), np.float32),
+        "ImShape": np.float32([[6, 8], [0.5, 0.5]]),
+        "Anchors": anchors,
+        "Variances": np.ones_like(anchors),
+    }
+    attrs = {"pre_nms_topN": 9, "post_nms_topN": 9, "nms_thresh": 0.5, "min_size": 1.0, "eta": 1.0}
+    rois, probs, counts = run(
+        "generate_proposals_v2", given, "RpnRois RpnRoiProbs RpnRoisNum", pixel_offset=False, **attrs
+    )
+    np.testing.assert_array_equal(counts, [2, 1])
+    np.testing.assert_array_equal(rois, [[0, 0, 8, 6], [0, 0, 4, 4], [0, 0, 0, 0]])
+    np.testing.assert_allclose(probs[:, 0], [0.7, 0.2, 0])
+
+
 def test_what_is_not_there_is_refused_by_name() -> None:
     boxes, scores = np.zeros((1, 2, 4), np.float32), np.ones((1, 1, 2), np.float32)
     with pytest.raises(UnsupportedOpError, match="multiclass_nms3 node 'out0' lowers its threshold"):
