@@ -23,7 +23,13 @@ from .shared_options import file_option, model_argument, option_value, seed_opti
 @model_argument
 @file_option
 @seed_option
-@click.option("-o", "output", default=None, metavar="FILE", help="A .json file.  [default: MODEL.lens.json]")
+@click.option(
+    "-o",
+    "output",
+    default=None,
+    metavar="FILE",
+    help="The page, or the document alone if FILE ends in .json.  [default: MODEL.lens.html]",
+)
 @click.option("--runs", type=click.IntRange(min=1), default=10, show_default=True, help="Measured runs.")
 @click.option(
     "--against",
@@ -39,20 +45,21 @@ def command(model: str, output: str | None, runs: int, against: tuple[str, ...],
     --device also takes the description of a device that is not here; times are estimates then.
     """
     from ..lens.document import lens_file
+    from ..lens.page import check_packages, render
 
-    path = output or f"{Path(model).stem}.lens.json"
-    writes = output is not None or not as_json
-    if writes:
-        check_writable(path)
+    path = output or (None if as_json else f"{Path(model).stem}.lens.html")
+    is_page = path is not None and not path.endswith(".json")
+    check_writable(path)
+    if is_page:
+        check_packages()
     documents = [_document(model, runs)]
     for other in against:
         documents += _read_documents(other) if other.endswith(".json") else [_document(other, runs)]
     lens = lens_file(documents)
     if as_json:
         click.echo(json.dumps(lens))
-    if writes:
-        write_text(path, json.dumps(lens))
-    if writes:
+    if path is not None:
+        write_text(path, render(lens) if is_page else json.dumps(lens))
         click.echo(f"wrote {path}", err=as_json)
 
 

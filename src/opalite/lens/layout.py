@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Any
-
-from ..extras import need
 
 _WIDTH = 8.0  # columns of a row of separate components
 _BEND = 0.2  # columns that an edge takes beside a node
@@ -52,7 +51,7 @@ def _components(edges: Sequence[tuple[int, int]]) -> list[_Component]:
     numbers = {n: i for i, n in enumerate(dict.fromkeys(n for edge in edges for n in edge))}
     names = list(numbers)
     bend = max(names) + 1 - len(names)
-    sugiyama = need("fast_sugiyama", "the page of opalite lens", "lens")
+    sugiyama = import_module("fast_sugiyama")
     components = sugiyama.from_edges(
         [(numbers[a], numbers[b]) for a, b in edges], vertex_spacing=1, dummy_vertices=True, dummy_size=_BEND
     )

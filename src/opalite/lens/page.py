@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,15 @@ _SCRIPTS = ("dom", "lens", "graph", "source", "details", "charts", "tables", "ma
 _CHARTS = ("bokeh.min.js", "bokeh-api.min.js")
 
 
+def check_packages() -> None:
+    """Raise ExtraError if a package that draws the page is missing: before anything is measured for it."""
+    for package in ("bokeh", "fast_sugiyama"):
+        need(package, "the page of opalite lens (not --json)", "lens")
+
+
 def render(lens: Mapping[str, Any]) -> str:
     """The HTML of documents and comparisons. Raises ExtraError without the packages of opalite-cl[lens]."""
+    check_packages()
     documents = [{**document, "layout": _layouts(document)} for document in lens["documents"]]
     parts = {
         "title": escape(f"{documents[0]['header']['model']} - opalite lens"),
@@ -42,8 +50,7 @@ def _layouts(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _charts_library() -> str:
-    bokeh = need("bokeh", "the page of opalite lens", "lens")
-    folder = Path(bokeh.__file__).parent / "server" / "static" / "js"
+    folder = files("bokeh") / "server" / "static" / "js"
     return "\n".join((folder / name).read_text("utf-8") for name in _CHARTS)
 
 

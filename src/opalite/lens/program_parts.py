@@ -125,7 +125,7 @@ class _Maker:
                 "model_nodes": self._graph.find(report.model_nodes),
                 "rewrites": [],
                 "candidates": [
-                    {"kernel": kernel, "layout": layout, "ms": _ms(1e3 * seconds), "is_measured": measured}
+                    {"kernel": kernel, "layout": layout, "ms": _finite_ms(seconds), "is_measured": measured}
                     for kernel, layout, seconds, measured in report.candidates
                 ],
                 "refusals": dict(report.refusals),
@@ -259,6 +259,11 @@ def _plain(value: Any) -> Any:
     """A number of NumPy as JSON's."""
     number = value.item() if hasattr(value, "item") else value
     return number if isinstance(number, int | float | str | bool) else str(number)
+
+
+def _finite_ms(seconds: float) -> float | None:
+    """None for a candidate that the cost model excludes: JSON has no infinity."""
+    return _ms(1e3 * seconds) if math.isfinite(seconds) else None
 
 
 def _ms(value: float) -> float:
