@@ -240,6 +240,15 @@ def test_top_classes_with_labels() -> None:
     assert {int(i): word for _, i, word in listed}[0] == "tench,"
 
 
+def test_values_inside_the_model_by_name() -> None:
+    text = opalite(
+        "run", "net.onnx", "--shape", "x:1x3x8x8", "--output", "a", "--output", "y", "--iterations", "0", "-o", "v.npz"
+    )
+    assert "a: float32[1, 8, 8, 8]" in text
+    assert set(np.load("v.npz")) == {"a", "y"}
+    assert "-o v.npz writes outputs to a file" in opalite("run", "net.onnx", "--output", "v.npz", code=1)
+
+
 def test_an_output_called_file_is_saved() -> None:
     """np.savez cannot write it."""
     node = helper.make_node("Neg", ["x"], ["file"])

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ..errors import InputError
 from .console import make_console, print_caches, print_lines
-from .input_files import Preprocess, parse_floats
+from .input_files import PICTURES, Preprocess, parse_floats
 from .json_report import json_option, report
 from .output_files import check_kind, check_writable, read_labels, save_outputs, top_classes
 from .session_inputs import precision_lines, session_inputs, settle_precision
@@ -41,6 +41,13 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Where outputs go: .npz (all), .npy or a picture (the first).",
 )
+@click.option(
+    "--output",
+    "wanted",
+    multiple=True,
+    metavar="NAME",
+    help="Compute this value of the model, an output or any other, in place of the outputs; may be repeated.",
+)
 @click.option("--top-k", type=click.IntRange(min=0), default=0, help="Print the K highest classes of the first output.")
 @click.option("--labels", default=None, type=click.Path(), help="File with one label a line, for --top-k.")
 @click.option(
@@ -66,19 +73,25 @@ def command(
     layout: str,
     order: str,
     save: str | None,
+    wanted: tuple[str, ...],
     top_k: int,
     labels: str | None,
     warmup: int,
     iterations: int | None,
 ) -> None:
     """Run MODEL (.onnx, .tflite or .opal) and show results and times."""
+    from ..run.api.options.session_options import SessionOptions, options_for_outputs
     from ..run.api.session.inference_session import InferenceSession
 
     check_writable(save)
     if save is not None:
         check_kind(Path(save))
     words = read_labels(Path(labels)) if labels else []
-    session = InferenceSession(model, **session_kwargs())
+    for name in wanted:
+        if Path(name).suffix.lower() in (".npz", ".npy", *PICTURES):
+            raise InputError(f"--output takes the name of a value; -o {name} writes outputs to a file")
+    options = options_for_outputs(SessionOptions(), wanted) if wanted else None
+    session = InferenceSession(model, sess_options=options, **session_kwargs())
     preprocess = Preprocess(
         parse_floats(mean, "--mean"), parse_floats(std, "--std"), 1 / 255 if scale is None else scale, layout, order
     )

@@ -44,8 +44,9 @@ class SteadyRuns:
         low, high = 1e3 * min(self.seconds), 1e3 * max(self.seconds)
         rate = (batch or 1) / self.median_s if ms else 0.0
         spread = f", {low:.3g} to {high:.3g} ms" if len(self.traces) > 1 else ""
+        of = f"median of {len(self.traces)} runs" if len(self.traces) > 1 else "one run"
         state = "" if self.is_steady else "; not steady yet, --iterations takes more"
-        return f"{ms:.3g} ms an inference, {rate:.4g} {what}/s (median of {len(self.traces)} runs{spread}{state})"
+        return f"{ms:.3g} ms an inference, {rate:.4g} {what}/s ({of}{spread}{state})"
 
 
 def run_times(session: InferenceSession, feeds: Mapping[str, Any], warmup: int, iterations: int) -> SteadyRuns:

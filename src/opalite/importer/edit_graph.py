@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import OptionError
-from ..ir.model_edits import ModelEdits
+from ..ir.model_edits import ModelEdits, unknown_value
 from .proto.decode import ValueInfo
-from .proto.graphdef import GraphDef
+from .proto.graphdef import GraphDef, make_graph
 
 
 def edit_graph(graph: GraphDef, edits: ModelEdits | None) -> GraphDef:
@@ -29,7 +30,21 @@ def edit_graph(graph: GraphDef, edits: ModelEdits | None) -> GraphDef:
                 f"{list(array.shape)}: give one of the same type and shape"
             )
         constants[name] = array
-    return replace(graph, inputs=tuple(_sized(v, edits) for v in graph.inputs), constants=constants)
+    inputs = tuple(_sized(v, edits) for v in graph.inputs)
+    if not edits.outputs:
+        return replace(graph, inputs=inputs, constants=constants)
+    return make_graph(graph.name, inputs, _chosen(graph, edits.outputs), graph.nodes, constants)
+
+
+def _chosen(graph: GraphDef, names: Sequence[str]) -> tuple[ValueInfo, ...]:
+    """Return the values `names` as outputs. InputError for a name that is no value."""
+    declared = {v.name: v for v in (*graph.inputs, *graph.outputs)}
+    known = dict.fromkeys([*declared, *(o for n in graph.nodes for o in n.outputs if o)])
+    for name in names:
+        if name not in known:
+            inner = {o for n in graph.nodes for g in n.graphs for i in g.nodes for o in i.outputs}
+            raise unknown_value(name, known, [v.name for v in graph.outputs], inner)
+    return tuple(declared.get(name) or ValueInfo(name, "tensor") for name in names)
 
 
 def _sized(info: ValueInfo, edits: ModelEdits) -> ValueInfo:

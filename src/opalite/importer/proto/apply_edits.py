@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ...errors import OptionError
 from ...ir import Array
-from ...ir.model_edits import ModelEdits, argmax_name, max_name
+from ...ir.model_edits import ModelEdits, argmax_name, max_name, unknown_value
 from .decode import elem_dtype
 from .graphdef import read_opsets
 
@@ -45,7 +45,24 @@ def edit_model(proto: Any, weights: Mapping[int, W], edits: ModelEdits) -> dict[
         left.pop(number, None)
     keep_last_position(proto, edits.last)
     add_argmax_outputs(proto, edits.argmax)
+    select_outputs(graph, edits.outputs)
     return left
+
+
+def select_outputs(graph: Any, names: Sequence[str]) -> None:
+    """Make the values `names` the outputs, if there are any names. InputError for a name that is no value."""
+    if not names:
+        return
+    declared = {v.name: v for v in (*graph.value_info, *graph.input, *graph.output)}
+    known = dict.fromkeys([v.name for v in graph.input] + [o for n in graph.node for o in n.output if o])
+    for name in names:
+        if name not in known:
+            inner = {o for n in graph.node for i in nested_nodes(n) for o in i.output}
+            raise unknown_value(name, known, [v.name for v in graph.output], inner)
+    chosen = [declared.get(name) or onnx.ValueInfoProto(name=name) for name in names]
+    copies = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in chosen]
+    del graph.output[:]
+    graph.output.extend(copies)
 
 
 def _set_dims(values: Iterable[Any], edits: ModelEdits) -> None:

@@ -67,7 +67,7 @@ class SessionOptions(Options):
     Options without a meaning on OpenCL devices are accepted; opening a session logs a warning once for each.
     """
 
-    __slots__ = ("_cancelled", "_edits", "_policy", "_providers")
+    __slots__ = ("_cancelled", "_edits", "_outputs", "_policy", "_providers")
 
     enable_cpu_mem_arena = Option(True, "No effect.", _MEMORY)
     enable_mem_pattern = Option(True, "No effect.", _MEMORY)
@@ -94,6 +94,7 @@ class SessionOptions(Options):
         self._providers: dict[str, dict[str, str]] = {}
         self._policy = OrtExecutionProviderDevicePolicy.DEFAULT
         self._cancelled = False
+        self._outputs: tuple[str, ...] = ()
 
     # Config entries
 
@@ -196,7 +197,15 @@ def copy_options(options: SessionOptions) -> SessionOptions:
     made._config = dict(options._config)
     made._edits = {group: dict(values) for group, values in options._edits.items()}
     made._providers = copy.deepcopy(options._providers)
-    made._policy, made._cancelled = options._policy, options._cancelled
+    made._policy, made._cancelled, made._outputs = options._policy, options._cancelled, options._outputs
+    return made
+
+
+def options_for_outputs(options: SessionOptions, names: Sequence[str]) -> SessionOptions:
+    """A copy of the options for a session whose outputs are the values `names`; it writes no files."""
+    made = copy_options(options)
+    made._outputs = tuple(names)
+    made.optimized_model_filepath, made.enable_profiling = "", False
     return made
 
 
@@ -233,6 +242,7 @@ def parse_edits(options: SessionOptions) -> ModelEdits:
         subgraph=entries.get(SUBGRAPH, ""),
         open_sizes=entries.get(OPEN_SIZES, "0") == "1",
         params=entries.get(PARAMS_FILE, ""),
+        outputs=options._outputs,
     )
 
 

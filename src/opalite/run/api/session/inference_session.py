@@ -336,6 +336,8 @@ class InferenceSession(SessionApi):
         if process.is_child:
             return  # the lock may have been held by another thread at the fork
         self._shutdown_threads()
+        if self._inner_values is not None:
+            self._inner_values.close()
         self._report_stats()
         if self._background is not None:
             self._background.drop()

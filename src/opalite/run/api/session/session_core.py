@@ -239,6 +239,13 @@ class SessionCore:
             self._profiler.add_run(started_ns)
         return found
 
+    def _asks_for_inner(self, names: Sequence[str]) -> bool:
+        """Whether `names` has values that are no outputs. InputTypeError if it is no list of names."""
+        known = self._outputs
+        if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(n, str) for n in names):
+            return False  # `_pick_outputs` says what is wrong
+        return any(n not in known for n in names)
+
     def _pick_outputs(self, names: Sequence[str] | None) -> list[int]:
         if names is None or names == "":
             return self._all_outputs

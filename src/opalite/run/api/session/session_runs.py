@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ....cl.device.fork_guard import check_fork
 from ....cl.memory.device_tensor import DeviceTensor
@@ -21,6 +21,10 @@ from ..values.host_memory_errors import out_of_memory
 from ..values.io_binding import IOBinding
 from ..values.ort_value import OrtValue
 from .context_recovery import Recovery
+from .inner_values import InnerValues
+
+if TYPE_CHECKING:
+    from .inference_session import InferenceSession
 
 Callback = Callable[[list[Any], Any, str], None]
 
@@ -31,6 +35,7 @@ class SessionRuns(Recovery):
     """A session that runs on the caller's values. The first asynchronous run starts threads; `close` ends them."""
 
     _threads: ThreadPoolExecutor | None = None
+    _inner_values: InnerValues | None = None
     _threads_lock = threading.Lock()
 
     def run(
@@ -38,9 +43,12 @@ class SessionRuns(Recovery):
     ) -> list[Any]:
         """Run the model on arrays by input name; returns the outputs `output_names`, all if None or empty.
 
-        Inputs may be OrtValues; those on the session's device are not copied. Raises InputError for inputs that the
-        model does not accept.
+        `output_names` may have any other values of the model's graph: a program of its own computes them, once for each
+        choice of names (docs/running.md). Inputs may be OrtValues; those on the session's device are not copied. Raises
+        InputError for inputs that the model does not accept, and for names that are no values.
         """
+        if output_names is not None and self._asks_for_inner(output_names):
+            return self._inner_session(output_names).run(output_names, input_feed, run_options)
         picked = self._all_outputs if output_names is None else self._pick_outputs(output_names)
         options = None if run_options is None else check_run_options(run_options)
         check = None if options is None else partial(check_not_terminated, options)
@@ -166,6 +174,13 @@ class SessionRuns(Recovery):
             if run_options is None:
                 options.terminate = True
             raise
+
+    def _inner_session(self, names: Sequence[str]) -> InferenceSession:
+        """A session whose outputs are the values `names`."""
+        with self._threads_lock:
+            if self._inner_values is None:
+                self._inner_values = InnerValues(self._arguments, cast("type[InferenceSession]", type(self)))
+        return self._inner_values.session(names, None if self._auto is None else self._auto.policy)
 
     def _check_call(self, feed: Mapping[str, Any], options: RunOptions | None) -> None:
         """Raise the errors that onnxruntime raises before an asynchronous run begins."""
