@@ -99,6 +99,10 @@ class Kernel:
         """Whether input `i` needs no cast if it is stored as `stored` and the node's precision is `wanted`: floats."""
         return stored is wanted
 
+    def gives(self, stored: DType, wanted: DType) -> bool:
+        """Whether the output may be stored as `stored` if the node's precision is `wanted`: floats."""
+        return stored is wanted
+
     def illegal(self, p: Any, params: Params) -> str | None:
         """The reason why `params` do not work for the node, or None; by default, those of the size of WG."""
         return group_refusal(params.get("WG", 1), p.device)

@@ -6,6 +6,7 @@ change on the device in one cast (as in MNN: host to buffer to image, never host
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +22,7 @@ from ..ir.tensor_type import TensorType
 from ..kernels.image.image_layout import blocks_to_texels
 from ..kernels.kernel import Binding, Tier
 from ..kernels.weight_packing import pack_array
+from ..ops.data_movement import Reshape
 from ..ops.elementwise import place_cast
 from .kernel_candidates import Answers, Choice, Measured, Option, confirm, find_options
 
@@ -105,6 +107,7 @@ def insert_casts(
     """
     caster = _Caster(graph, device, measured, tier, answers or Answers(device))
     lasting = {graph.outputs[o] for _, o in graph.input_output_aliases}
+    precisions = _Precisions(graph, lasting)
     writers = {v: n for n in reversed(graph.nodes) for v in n.inputs} if graph.input_output_aliases else {}
     for i, _ in graph.input_output_aliases:
         memory = graph.inputs[i]
@@ -115,7 +118,7 @@ def insert_casts(
         wanted: tuple[Layout | None, ...] = node.chosen.option.binding.inputs
         if not on_host:
             for out in node.outputs:
-                out.type = out.type.with_place(out.type.place.with_precision(node.precision.override(out.dtype)))
+                out.type = out.type.with_place(out.type.place.with_precision(precisions.stored(node, out)))
         for i, (v, layout) in enumerate(zip(node.inputs, wanted, strict=True)):
             if v is None or (layout is None and v.is_const):
                 continue
@@ -123,19 +126,53 @@ def insert_casts(
                 node.inputs[i] = caster.to(v, HOST)
             else:
                 assert layout is not None
-                node.inputs[i] = caster.to(v, Place(Target.OPENCL, layout, _read_precision(node, i, v)))
+                node.inputs[i] = caster.to(v, Place(Target.OPENCL, layout, precisions.read(node, i, v)))
         caster.nodes.append(node)
     graph.outputs = [v if v in lasting else caster.to(v, HOST) for v in graph.outputs]
     graph.nodes = caster.nodes
 
 
-def _read_precision(node: Node, i: int, v: Value) -> DType | None:
-    """The precision in which the node reads its input: the value's own, if the kernel takes either."""
-    wanted, kernel = node.stored_input(i), node.chosen.option.kernel
-    if v.is_const or v.dtype is not DType.FLOAT32 or kernel is None:
-        return wanted
-    takes = kernel.takes(i, v.type.storage, wanted or DType.FLOAT32)
-    return v.type.place.precision if takes else wanted
+class _Precisions:
+    """The precision in which each node of a graph with chosen kernels reads and stores its values.
+
+    lasting: outputs in reserved memory.
+    """
+
+    def __init__(self, graph: Graph, lasting: set[Value]) -> None:
+        exposed = Counter(graph.outputs)
+        reads = Counter(v for n in graph.nodes for v in n.inputs if v is not None)
+        self._last = {v for v in exposed if not reads[v] and v not in lasting}
+        self._views: set[Node] = set()
+        for node in reversed(graph.nodes):
+            x = node.get(0)
+            if x is None or x.is_const or reads[x] + exposed[x] > 1 or not _is_view(node):
+                continue  # other readers share a cast of the input
+            self._views.add(node)
+            if node.y in self._last:
+                self._last.add(x)
+
+    def stored(self, node: Node, out: Value) -> DType | None:
+        """That of an output: a view's is its input's, and the last ones are stored as the host reads them."""
+        wanted, kernel = node.precision.override(out.dtype), node.chosen.option.kernel
+        if node in self._views:
+            return node.x.type.place.precision
+        if kernel is None or wanted is None or out not in self._last or not out.type.layout.is_row_major:
+            return wanted
+        return None if kernel.gives(out.dtype, wanted) else wanted
+
+    def read(self, node: Node, i: int, v: Value) -> DType | None:
+        """That of an input: the value's own, if the node takes either."""
+        wanted, kernel = node.stored_input(i), node.chosen.option.kernel
+        if node in self._views:
+            return v.type.place.precision
+        if v.is_const or v.dtype is not DType.FLOAT32 or kernel is None:
+            return wanted
+        takes = kernel.takes(i, v.type.storage, wanted or DType.FLOAT32)
+        return v.type.place.precision if takes else wanted
+
+
+def _is_view(node: Node) -> bool:
+    return isinstance(node.op, Reshape) and not node.chosen.host_reason
 
 
 def stored_array(v: Value) -> np.ndarray[Any, Any]:

@@ -114,7 +114,10 @@ class Concat(_Movement):
 
 @frozen_op
 class Pad(_Movement):
-    """x inside a border. pads: begins, then ends, all >= 0; mode: constant (of `value`), reflect, edge or wrap."""
+    """x inside a border. pads: begins, then ends, all >= 0.
+
+    mode: constant (of `value`), reflect, edge, wrap, or symmetric: reflected with the outermost elements.
+    """
 
     pads: tuple[int, ...]
     mode: str
@@ -122,7 +125,7 @@ class Pad(_Movement):
 
     def check_shape(self, ins: Types) -> None:
         x, pads, mode = tensor(ins, 0, "x"), self.pads, self.mode
-        need(mode in ("constant", "reflect", "edge", "wrap"), f"padding mode {mode!r} is not known")
+        need(mode in ("constant", "reflect", "edge", "wrap", "symmetric"), f"padding mode {mode!r} is not known")
         need(len(pads) == 2 * x.rank and all(p >= 0 for p in pads), f"pads {pads} do not fit {x}")
         for axis, extent in enumerate(x.shape):
             serves = mode == "constant" or extent or not (pads[axis] or pads[axis + x.rank])

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from ...errors import ShapeError
 from ...ir import DType, Value
-from ...ir.symbols import is_symbolic
+from ...ir.symbols import int_or_symbolic, is_symbolic
+from ...ops.data_movement import Pad
 from ...ops.operator import broadcast_shape, normalize_axis
 from ..walk.node_context import NodeContext
 from .common import activated, check_rank, one, out_dtype, tensors_of, tflite_op, unsupported
@@ -196,20 +197,14 @@ def pads_of(ctx: NodeContext, x: Value) -> tuple[int, ...]:
 
 @tflite_op("MIRROR_PAD", moves=True)
 def mirror_pad(ctx: NodeContext) -> Value:
-    """Import MIRROR_PAD: reflected without the border (REFLECT) or with it (SYMMETRIC)."""
-    x, symmetric = ctx.input(0), int(ctx.attr("mode", 0)) == 1
+    """Import MIRROR_PAD: reflected without the outermost elements (REFLECT) or with them (SYMMETRIC)."""
+    x, mode = ctx.input(0), ("reflect", "symmetric")[int(ctx.attr("mode", 0))]
     pads, rank = pads_of(ctx, x), len(x.shape)
     for axis in range(rank):
         before, after, size = pads[axis], pads[rank + axis], x.shape[axis]
-        if not before and not after:
-            continue
-        skip = 0 if symmetric else 1
-        if max(before, after) > size - skip:
+        if max(before, after) > size - (mode == "reflect"):
             raise ShapeError(f"{ctx.label} pads axis {axis} of {x.type} by {before} and {after}, more than there is")
-        head = _reversed(ctx, ctx.slice_axis(x, axis, skip, skip + before), axis)
-        tail = _reversed(ctx, ctx.slice_axis(x, axis, size - skip - after, size - skip), axis)
-        x = ctx.concat([head, x, tail], axis)
-    return x
+    return ctx.add(Pad(pads=tuple(int_or_symbolic(p) for p in pads), mode=mode, value=0), [x]) if any(pads) else x
 
 
 def _reversed(ctx: NodeContext, x: Value, axis: int) -> Value:

@@ -62,7 +62,7 @@ class PlaceCastStream(_Cast):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
         count = math.prod(node.y.type.layout.storage_shape(node.y.shape))
-        prelude = _accesses(node.x, node.y, params["VEC"])
+        prelude = cast_accesses(node.x, node.y, params["VEC"])
         grid = (ceil_div(count, params["VEC"] * params["EACH"]),)
         args: Args = {"x": node.x, "y": node.y, "count": count, "each": params["EACH"]}
         return [Launch("place_cast_stream", args, grid, defines={"VEC": params["VEC"]}, prelude=prelude)]
@@ -93,7 +93,7 @@ class PlaceCastBlocks(_Cast):
         args |= {"each": params["EACH"], "outer": n * blocks}
         grid = (ceil_div(spatial, params["EACH"]), n * blocks)
         entry = "pack_blocks" if x.is_row_major else "unpack_blocks"
-        return [Launch(entry, args, grid, defines=defines, prelude=_accesses(node.x, node.y, pack))]
+        return [Launch(entry, args, grid, defines=defines, prelude=cast_accesses(node.x, node.y, pack))]
 
 
 @register
@@ -121,12 +121,16 @@ class PlaceCastAny(_Cast):
         grid = (ceil_div(width, 4) if rows_out else rows * width, n * blocks)
         return [
             Launch(
-                "place_cast", {**args, "outer": n * blocks}, grid, defines=defines, prelude=_accesses(node.x, node.y, 1)
+                "place_cast",
+                {**args, "outer": n * blocks},
+                grid,
+                defines=defines,
+                prelude=cast_accesses(node.x, node.y, 1),
             )
         ]
 
 
-def _accesses(x: Value, y: Value, width: int) -> str:
+def cast_accesses(x: Value, y: Value, width: int) -> str:
     """Macros that load one or `width` elements of x and store them as y's storage type.
 
     If both sides store the same type, bits are moved unchanged.

@@ -1,4 +1,4 @@
-// y = x inside a border.  MODE 0 constant, 1 reflect, 2 edge, 3 wrap.  T is what moves: an unsigned type of the element's
+// y = x inside a border.  MODE 0 constant, 1 reflect, 2 edge, 3 wrap, 4 symmetric.  T is what moves: an unsigned type of the element's
 // size, or a vector of PACK such elements where a channel block is one element; V is one lane of it.
 // OUTER axes before the innermost come as arguments: extent of x, begin of the border, extent of y, stride of x.
 // A work-item writes `each` elements of one row of `wide`; x has `columns` there and the border `begin` on the left.

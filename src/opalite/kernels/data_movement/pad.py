@@ -1,4 +1,4 @@
-"""Pad in all four modes, on row-major and channel-packed tensors."""
+"""Pad in all modes, on row-major and channel-packed tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..kernel import Binding, Bindings, Kernel, Params, Problem, flat_binding, r
 from ..launch import ELEMENT, Args, Launch, ceil_div
 from .strided_copy import MAX_AXES, accesses, row_major
 
-MODES = {"constant": 0, "reflect": 1, "edge": 2, "wrap": 3}
+MODES = {"constant": 0, "reflect": 1, "edge": 2, "wrap": 3, "symmetric": 4}
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 

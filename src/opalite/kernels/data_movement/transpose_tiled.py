@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ...cost.cost_tables import Movement
+from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import FLAT, packed
 from ...ir.symbols import hint_of, is_symbolic, may_be_less, symbolic_min
@@ -15,6 +16,7 @@ from ..codegen.vector_types import Vec
 from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
 from ..launch import ELEMENT, Args, Defines, Launch, ceil_div
 from ..launch_workgroups import group_refusal
+from .layout_cast import cast_accesses
 from .strided_copy import MAX_AXES, Copy, accesses, transpose_copy
 
 _THIN = 8  # most elements of a short axis
@@ -145,6 +147,12 @@ class TransposeShortAxis(Kernel):
     source = "data_movement/transpose_short_axis.cl"
     space = {"VEC": (16, 8, 4, 1), "EACH": (16, 4, 1)}
 
+    def takes(self, i: int, stored: DType, wanted: DType) -> bool:
+        return True
+
+    def gives(self, stored: DType, wanted: DType) -> bool:
+        return True
+
     def refuse(self, p: Problem) -> str | None:
         if why := _refusal(p.node, 2):
             return why
@@ -170,10 +178,16 @@ class TransposeShortAxis(Kernel):
         square = _square(p.node)
         zips = _is_thin(square.b) and square.target_stride == square.b
         thin, steps = (square.b, square.a) if zips else (square.a, square.b)
-        size, vec, each = p.node.x.type.storage.size, params["VEC"], params["EACH"]
-        load, store = accesses(size, vec)
-        defines = {"T": ELEMENT[size], "AXES": len(square.lines.extents), "THIN": thin, "VEC": vec}
-        prelude = f"#define LOAD_T(p) {load}\n#define STORE_T(v, p) {store}\n"
+        vec, each = params["VEC"], params["EACH"]
+        defines: Defines = {"AXES": len(square.lines.extents), "THIN": thin, "VEC": vec}
+        x, y = p.node.x.type.storage, p.node.y.type.storage
+        if x is y:
+            load, store = accesses(x.size, vec)
+            defines |= {"T": ELEMENT[x.size]}
+            at = "#define LOADP(p, i) LOAD_T((p) + (i))\n#define STOREP(p, i, v) STORE_T(v, (p) + (i))\n"
+            prelude = f"#define LOAD_T(p) {load}\n#define STORE_T(v, p) {store}\n{at}"
+        else:
+            prelude = cast_accesses(p.node.x, p.node.y, vec)
         stride = square.source_stride if zips else square.target_stride
         rows = square.lines.count
         args: Args = {"x": p.node.x, "y": p.node.y, "steps": steps, "stride": stride, "each": each}
@@ -192,6 +206,12 @@ class TransposeChannelBlocks(Kernel):
     space = {"EACH": (1, 4, 16, 64, 256)}
     untuned = {"EACH": 64}, {"EACH": 1}
 
+    def takes(self, i: int, stored: DType, wanted: DType) -> bool:
+        return True
+
+    def gives(self, stored: DType, wanted: DType) -> bool:
+        return True
+
     def refuse(self, p: Problem) -> str | None:
         if p.device.pack == 1:
             return "the device has no channel blocks"
@@ -207,15 +227,13 @@ class TransposeChannelBlocks(Kernel):
         node = p.node
         ends_in_rows = _ends_in_rows(node)
         n, channels, *rest = node.x.shape if ends_in_rows else node.y.shape
-        size, pack, spatial = node.x.type.storage.size, p.device.pack, math.prod(rest)
+        pack, spatial = p.device.pack, math.prod(rest)
         blocks, each = ceil_div(channels, pack), params["EACH"]
-        load, store = accesses(size, pack)
-        prelude = f"#define LOAD_BLOCK(p) {load}\n#define STORE_BLOCK(v, p) {store}\n"
         args: Args = {"x": node.x, "y": node.y, "channels": channels, "blocks": blocks, "spatial": spatial}
         entry = "blocks_to_rows" if ends_in_rows else "rows_to_blocks"
         grid = (blocks, ceil_div(spatial, each), n)
-        defines = {"T": ELEMENT[size], "PACK": pack}
-        return [Launch(entry, {**args, "each": each, "outer": n}, grid, defines=defines, prelude=prelude)]
+        prelude = cast_accesses(node.x, node.y, pack)
+        return [Launch(entry, {**args, "each": each, "outer": n}, grid, defines={"PACK": pack}, prelude=prelude)]
 
 
 def _ends_in_rows(node: Node) -> bool | None:

@@ -94,6 +94,9 @@ class ElementwiseFlat(Kernel):
     def takes(self, i: int, stored: DType, wanted: DType) -> bool:
         return True
 
+    def gives(self, stored: DType, wanted: DType) -> bool:
+        return True
+
     def refuse(self, p: Problem) -> str | None:
         if len(p.node.inputs) > MAX_OPERANDS:
             return f"{len(p.node.inputs)} operands are more than {MAX_OPERANDS}"

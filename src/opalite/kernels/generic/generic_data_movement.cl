@@ -1,7 +1,7 @@
 // y[y0 + sum(c * ys)] = x[x0 + sum(q * xs)] along six axes, where q = (c - begin) / gap of each axis: transposes, slices, the
 // parts of a concatenation, padding, zeros between elements, and elements that are repeated.  Where q is no whole number,
 // `fill` is written; where it is not in 0..size, `mode` says what: 0 fill, 1 reflected, 2 the nearest element, 3 from the
-// other end.  In mode 4 each element is repeated `gap` times instead.
+// other end, 4 reflected with the outermost elements.  In mode 5 each element is repeated `gap` times instead.
 // `bytes` of an element: 1, 2, 4 or 8.  Grid: stretches of `span` elements along the last axis, and groups of `lines` rows of these.
 #include "include/no_inline.cl"
 #define AXIS(a) int e##a, long xs##a, long ys##a, int begin##a, int gap##a, int size##a
@@ -10,7 +10,7 @@
 
 // The element at position c of a padded axis; -1 for none.
 static inline int source(int c, int gap, int size, int mode) {
-    if (mode == 4) return c / gap;
+    if (mode == 5) return c / gap;
     if (gap > 1) return c >= 0 && c % gap == 0 && c / gap < size ? c / gap : -1;
     if (c >= 0 && c < size) return c;
     if (mode == 2) return c < 0 ? 0 : size - 1;
@@ -18,6 +18,10 @@ static inline int source(int c, int gap, int size, int mode) {
     if (mode == 1) {
         const int turn = max(2 * (size - 1), 1), left = ((c % turn) + turn) % turn;
         return min(left, turn - left);
+    }
+    if (mode == 4) {
+        const int turn = 2 * size, left = ((c % turn) + turn) % turn;
+        return min(left, turn - 1 - left);
     }
     return -1;
 }
@@ -49,7 +53,7 @@ static inline void move_span(int first, int row, PARAMETERS) {
     if (inside && bytes == 4) {
         global const uint *words = (global const uint *)x + from;
         global uint *out = (global uint *)y + to;
-        if (mode == 4) {
+        if (mode == 5) {
             int q = first / gap5, times = first - q * gap5;
             #pragma nounroll
             for (; c < last; ++c) {

@@ -25,7 +25,7 @@ from .generic_kernel import Build, GenericKernel, vector_defines
 
 AXES = 6  # of generic_data_movement.cl
 _BLOCK = 64, 4  # least elements along the last axis for a work-item, on CPUs and other devices
-_REPEATS = 4  # a mode of generic_data_movement.cl
+_REPEATS = 5  # a mode of generic_data_movement.cl
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def repeats(node: Node) -> list[int] | None:
 
 @register
 class PadGeneric(GenericMovement):
-    """All four modes."""
+    """All modes."""
 
     op = "Pad"
 

@@ -3,6 +3,7 @@
 //   MOVE_PARAMS   what they need besides, each with a leading comma
 // Coordinates are those of images (N, C, H, W), also where a side is a buffer.
 //   SRC_BUFFER, DST_BUFFER   that side is a row-major buffer: of N,C,H,W, or with ROWS of [N, H, C]
+//   SRC_T, LOAD_SRC(i)       of such a source: type of its elements, element i of x as float
 //   WHOLE    texels of y are texels of x: SOURCE_C is that of the first of four channels, a multiple of 4
 //   BORDERS  1: a coordinate may be -1, and such elements are `fill`
 //   MODE     of the border: 0 constant, 1 reflect, 2 edge, 3 wrap
@@ -26,8 +27,8 @@
 #define OFFSET(n, c, h, w, C, H, W) ((((size_t)(n) * (C) + (c)) * (H) + (h)) * (W) + (w))
 #endif
 #if SRC_BUFFER
-#define SOURCE_PARAM global const REAL *x
-#define FETCH(n, c, h, w) LOAD(x, OFFSET(n, c, h, w, xc, xh, xw))
+#define SOURCE_PARAM global const SRC_T *x
+#define FETCH(n, c, h, w) LOAD_SRC(OFFSET(n, c, h, w, xc, xh, xw))
 #else
 #define SOURCE_PARAM read_only image2d_t x
 #define FETCH(n, c, h, w) pick_lane(READ(x, (c) / 4 * xw + (w), (n) * xh + (h)), (c) & 3)

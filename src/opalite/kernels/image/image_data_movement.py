@@ -6,10 +6,12 @@ import itertools
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import FLAT, IMAGE, texel_dims
 from ...ir.symbols import always_equal, is_multiple
 from ...ops.data_movement import Concat, Pad, Slice, Transpose
+from ..codegen.vector_types import load, pointer_type
 from ..data_movement.pad import MODES
 from ..kernel import Binding, Bindings, Params, Problem, register, uniform_binding
 from ..launch import STORAGE, Arg, Args, Launch, ceil_div
@@ -35,6 +37,12 @@ class _ImageMove(ImageKernel):
 
     ranks = RANKS
 
+    def takes(self, i: int, stored: DType, wanted: DType) -> bool:
+        return i == 0 or stored is wanted
+
+    def gives(self, stored: DType, wanted: DType) -> bool:
+        return True
+
     def refuse(self, p: Problem) -> str | None:
         return image_refusal(p.device, p.node.x.type, p.node.y.type)
 
@@ -56,7 +64,11 @@ class _ImageMove(ImageKernel):
         defines = {"STORAGE": STORAGE[node.y.type.storage], "SRC_BUFFER": from_buffer, "DST_BUFFER": to_buffer}
         defines |= {"ROWS": len(node.x.shape) < 4, "WHOLE": found.whole and not from_buffer, "BORDERS": found.borders}
         defines |= {"MODE": found.mode}
-        text = image_prelude(node) + f"#define MOVE_PARAMS {''.join(f', int {name}' for name in found.params)}\n"
+        text = image_prelude(node)
+        if from_buffer:
+            text += f"#define SRC_T {pointer_type(node.x.type.storage)}\n"
+            text += f"#define LOAD_SRC(i) {load(node.x.type.storage, DType.FLOAT32, 1, 'x', '(i)')}\n"
+        text += f"#define MOVE_PARAMS {''.join(f', int {name}' for name in found.params)}\n"
         for axis in "nchw":
             text += f"#define SOURCE_{axis.upper()} ({found.expressions.get(axis, '0')})\n"
         args: Args = {"x": node.x, "y": node.y, "fill": found.fill, "channels": channels, "blocks": blocks}
@@ -100,7 +112,7 @@ class ImageSlice(_ImageMove):
 
 @register
 class ImagePad(_ImageMove):
-    """All four modes."""
+    """All modes."""
 
     op = "Pad"
 

@@ -45,6 +45,8 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[int, ...]]]] = [
     ("Pad", {"pads": (1, 2, 3, 4), "mode": "constant", "value": 3}, [(5, 7)]),
     ("Pad", {"pads": (0, 0, 2, 1, 0, 0, 1, 3), "mode": "reflect", "value": 0}, [(2, 3, 5, 7)]),
     ("Pad", {"pads": (0, 9, 0, 8), "mode": "reflect", "value": 0}, [(3, 4)]),
+    ("Pad", {"pads": (0, 0, 2, 1, 0, 0, 1, 3), "mode": "symmetric", "value": 0}, [(2, 3, 5, 7)]),
+    ("Pad", {"pads": (2, 9, 0, 8), "mode": "symmetric", "value": 0}, [(3, 4)]),
     ("Pad", {"pads": (2, 0, 1, 1, 5, 0), "mode": "edge", "value": 0}, [(2, 3, 5)]),
     ("Pad", {"pads": (1, 5, 0, 7), "mode": "wrap", "value": 0}, [(3, 4)]),
     ("Pad", {"pads": (0, 0, 2, 3, 0, 0, 5, 1), "mode": "constant", "value": 2}, [(2, 16, 5, 7)]),

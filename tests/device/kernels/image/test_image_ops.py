@@ -185,7 +185,7 @@ PADS = [  # shape, pads
 
 @pytest.mark.parametrize(
     "case, mode, precision, sides",
-    pairwise(PADS, ["constant", "reflect", "edge", "wrap"], [None, DType.FLOAT16], SIDES),
+    pairwise(PADS, ["constant", "reflect", "edge", "wrap", "symmetric"], [None, DType.FLOAT16], SIDES),
     ids=str,
 )
 def test_pad(rt: Runtime, case: Any, mode: str, precision: DType | None, sides: int) -> None:
