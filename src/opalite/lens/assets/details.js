@@ -22,6 +22,8 @@ function candidatesTable(info) {
   const candidates = info.candidates || [];
   const refusals = Object.entries(info.refusals || {});
   if (!candidates.length && !refusals.length) return null;
+  const measured = candidates.filter((candidate) => candidate.is_measured).length;
+  const isMixed = measured > 0 && measured < candidates.length;
   const rows = [...candidates].sort((a, b) => (a.ms ?? Infinity) - (b.ms ?? Infinity));
   const isChosen = (candidate) => candidate.kernel === info.kernel && (candidate.is_chosen ?? true);
   const body = rows.map((candidate) =>
@@ -31,13 +33,13 @@ function candidatesTable(info) {
       el("td", { class: "kernel" }, candidate.kernel, isChosen(candidate) ? " ✓" : ""),
       el("td", {}, candidate.layout || ""),
       el("td", { class: "number" }, formatMs(candidate.ms)),
-      el("td", {}, candidate.is_measured ? "measured" : "estimated"),
+      isMixed ? el("td", {}, candidate.is_measured ? "measured" : "") : null,
     ),
   );
   const refused = refusals.map(([kernel, reason]) =>
     el("tr", {}, el("td", { class: "kernel" }, kernel), el("td", { class: "muted" }, reason)),
   );
-  const head = el("tr", {}, ...["kernel", "layout", "time", ""].map((title, i) => el("th", { class: i === 2 ? "number" : null }, title)));
+  const head = el("tr", {}, ...["kernel", "layout", measured ? "time" : "estimate"].map((title, i) => el("th", { class: i === 2 ? "number" : null }, title)));
   const table = (...lines) => el("div", { class: "wide" }, el("table", {}, ...lines));
   return el(
     "div",

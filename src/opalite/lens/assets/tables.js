@@ -73,7 +73,7 @@ function stepsTable() {
     number("work", (step) => step.flops || null, formatFlops),
     number("traffic", (step) => step.bytes || null, formatBytes),
     { title: "bound by", value: (step) => step.bound || "" },
-    { title: "place", value: (step) => formatList(step.info?.places, ", ") },
+    { title: "place", value: (step) => formatList((step.info?.places || []).map((place) => place.replace("opencl/", "")), ", ") },
   ];
   return sortedTable(doc.program.steps, columns, { by: 3, choose: (step) => select("step", step.id), marked: (step, sets) => sets.step.has(step.id) });
 }
