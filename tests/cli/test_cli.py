@@ -289,7 +289,7 @@ def bad_inputs() -> dict[str, tuple[list[str], str]]:
     return {
         "no file": (["-i", "none.npy"], "input file none.npy does not exist"),
         "folder": (["-i", "."], "input file . is a folder"),
-        "kind": (["-i", "x.txt"], "unknown kind of input; expected .npy, .npz, .pb or a picture"),
+        "kind": (["-i", "x.txt"], "unknown kind of input; expected .npy, .npz, .pb, .wav or a picture"),
         "damaged npy": (["-i", "bad.npy"], "bad.npy could not be read as input 'x'"),
         "empty npy": (["-i", "empty.npy"], "empty.npy could not be read"),
         "damaged npz": (["-i", "bad.npz"], "bad.npz could not be read"),
@@ -306,11 +306,10 @@ def bad_inputs() -> dict[str, tuple[list[str], str]]:
             ["-i", "x=wide.npy", "--shape", "x:2x3"],
             "--shape x:2x3 does not fit the file of input 'x', which holds 2x4",
         ),
-        "out kind": (["-o", "y.xyz"], "unknown kind of output; write .npz, .npy or a picture"),
+        "out kind": (["-o", "y.xyz"], "unknown kind of output; write .npz, .npy, .wav or a picture"),
         "out folder": (["-o", "none/y.npy"], "none/y.npy cannot be written: its folder does not exist"),
         "labels": (["--labels", "none.txt"], "labels none.txt could not be read"),
-        "mean": (["--mean", "a,b"], "--mean 'a,b' is not a number"),
-        "picture rank": (["-i", "p.png"], "a picture needs an input of rank 3 or 4; 'x' has rank 2"),
+        "picture rank": (["-i", "p.png"], "a picture needs an input of rank 3 or 4; 'x' is 2x3"),
     }
 
 
@@ -334,10 +333,9 @@ def test_bad_inputs_are_told(what: str) -> None:
     ("options", "said"),
     [
         (["--std", "0"], "--std must not be 0"),
-        (["--mean", "1,2"], "--mean has 2 numbers; the picture has 3 channels"),
-        (["--layout", "XYZ"], "expected NCHW or NHWC, and RGB or BGR"),
+        (["--mean", "1,2"], "--mean has 2 numbers; input 'x' has 3 channels"),
         (["--layout", "NHWC"], "has 8 channels in NHWC; try another --layout"),
-        (["--order", "GBR"], "expected NCHW or NHWC, and RGB or BGR"),
+        (["--preprocess", "zero"], "--preprocess zero: expected 0..1, -1..1, imagenet, raw, caffe, or a .json file"),
     ],
 )
 def test_bad_picture_options_are_told(options: list[str], said: str) -> None:
@@ -350,7 +348,7 @@ def test_a_damaged_picture_is_told() -> None:
     whole = Path("p.png").read_bytes()
     for raw in (b"", b"abc", whole[:20], whole[: len(whole) // 2]):
         Path("bad.png").write_bytes(raw)
-        assert "bad.png could not be read as input 'x'" in opalite("run", "invert.onnx", "-i", "bad.png", code=1)
+        assert "bad.png could not be read as a picture" in opalite("run", "invert.onnx", "-i", "bad.png", code=1)
 
 
 def test_strict_refuses_the_host() -> None:

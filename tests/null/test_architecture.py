@@ -42,6 +42,7 @@ ALLOWED["run/queue"] = ALLOWED["run/api"] | {"run/api", "pocl"}
 ALLOWED["run"] = set()
 ROOMS = {part for part in ALLOWED if part.startswith("run/")}
 ALLOWED["lens"] = ALLOWED["run/report"] | {"run/report", "extras", "expr", "kernels", "passes", "layout"}
+ALLOWED["media"] = LEAVES | {"extras", "ir", "importer", "run/api"}
 ALLOWED["llm"] = LEAVES | {"extras", "importer", "run/api", "run/report", "run/model"}
 ALLOWED["ray"] = LEAVES | {"extras", "ir", "cache", "cl", "run/api", "run/model"}
 ALLOWED["lite"] = LEAVES | {"extras", "ir", "importer", "run/api"}

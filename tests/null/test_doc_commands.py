@@ -41,7 +41,7 @@ def test_a_command_could_be_run(command: Command, scene: Path) -> None:
         ("python -m pytest tests/device/test_nothing.py", "there is no tests/device/test_nothing.py"),
         ("python nothing.py", "there is no nothing.py"),
         ("make everything", "the Makefile has demo"),
-        ("pip install -e '.[everything]'", "the extras llm, serve, text, tflite, lens, ray, test"),
+        ("pip install -e '.[everything]'", "the extras llm, serve, text, tflite, lens, ray, video, test"),
         ("OPALITE_FLASH=4 opalite devices", "OPALITE_FLASH is no setting"),
     ],
 )

@@ -11,10 +11,12 @@ from typing import Any
 import click
 
 from ..errors import InputError
+from ..media.input_spec import InputSpec
 from ..plan.bundle.bundle import SUFFIX
 from ..run.model.model_inputs_outputs import NodeArg
-from .input_files import PIXELS_TO_ONE, InputSpec, load_inputs
+from .input_files import load_inputs
 from .json_report import json_option, report, wants_json
+from .media_files import media_files
 from .output_files import check_writable
 from .shared_options import (
     MEMORY_HELP,
@@ -52,7 +54,8 @@ def command(model: str, bundle: str | None, shapes: tuple[str, ...], device: tup
     target = Path(bundle) if bundle is not None else Path(name).with_suffix(SUFFIX)
     check_writable(str(target))
     given = parse_shapes(shapes)
-    wanted = ImportedModel(model).inputs
+    imported = ImportedModel(model)
+    wanted = imported.inputs
     is_open = {a.name for a in wanted if a.dtype is not None and not all(isinstance(d, int) for d in a.shape)}
     assumed = {k: s for k, s in example_shapes(wanted).items() if k in is_open.difference(given)}
     for name, shape in assumed.items():
@@ -61,7 +64,7 @@ def command(model: str, bundle: str | None, shapes: tuple[str, ...], device: tup
     arrays: dict[str, Any] = {}
     if files := option_value("files"):
         ports = [_wanted(a, shapes_of) for a in wanted]
-        loaded = load_inputs(files, ports, given, PIXELS_TO_ONE, 0)
+        loaded = load_inputs(files, ports, given, media_files(model, ports, imported.meta.custom_metadata_map), 0)
         arrays = {name: array for name, array in loaded.feeds.items() if name not in loaded.random_names}
     devices = list(device) or None
     made = compile_model(

@@ -14,35 +14,11 @@ import numpy as np
 
 from ..errors import InputError, OpaliteError
 from ..ir.dtype import DType
+from ..media.input_spec import InputSpec, concrete_shape
+from .media_files import PICTURES, SOUNDS, MediaFiles
 
 Array = np.ndarray[Any, Any]
-PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-
 _MARKS = {".npy": b"\x93NUMPY", ".npz": b"PK"}  # magic bytes: NumPy treats files without them as pickles
-
-
-@dataclass(frozen=True)
-class Preprocess:
-    """Conversion of a picture to a tensor: (pixel * scale - mean) / std, channels in `order`, axes in `layout`."""
-
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
-    scale: float = 1.0
-    layout: str = "NCHW"
-    order: str = "RGB"
-
-
-PIXELS_TO_ONE = Preprocess(scale=1 / 255)
-
-
-@dataclass(frozen=True)
-class InputSpec:
-    """Name, dtype, shape (None for open dimensions) and example shape of an input."""
-
-    name: str
-    dtype: DType
-    shape: tuple[int | None, ...]
-    example: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -71,22 +47,17 @@ class Inputs:
             raise
 
 
-def parse_floats(text: str, what: str) -> tuple[float, ...]:
-    """'0.485,0.456,0.406' to floats; InputError names the option."""
-    try:
-        return tuple(float(p) for p in text.split(","))
-    except ValueError:
-        raise InputError(f"{what} {text!r} is not a number or a list of numbers separated by commas") from None
-
-
 def load_inputs(
     files: Sequence[str],
     wanted: Sequence[InputSpec],
     shapes: Mapping[str, tuple[int, ...]],
-    preprocess: Preprocess,
+    media: MediaFiles,
     seed: int,
 ) -> Inputs:
-    """Load an array for every input: from NAME=FILE or FILE (in the model's order), others random by seed."""
+    """Load an array for every input: from NAME=FILE or FILE (in the model's order), others random by seed.
+
+    media: reads pictures and sounds.
+    """
     by_name = {w.name: w for w in wanted}
     for name in shapes:
         if name not in by_name:
@@ -95,7 +66,7 @@ def load_inputs(
     for item in files:
         name, eq, path = item.partition("=")
         if eq and name in by_name and not Path(item).exists():
-            feeds.update(_load(Path(path), [by_name[name]], shapes, preprocess))
+            feeds.update(_load(Path(path), [by_name[name]], shapes, media))
             continue
         if eq and not Path(item).exists() and Path(path).exists():
             names = ", ".join(by_name) or "(none)"
@@ -103,7 +74,7 @@ def load_inputs(
         missing = [w for w in wanted if w.name not in feeds]
         if not missing:
             raise InputError(f"{item}: the model's {len(wanted)} inputs all have a file already")
-        feeds.update(_load(Path(item), missing, shapes, preprocess))
+        feeds.update(_load(Path(item), missing, shapes, media))
     for name, shape in shapes.items():
         if name in feeds and feeds[name].shape != shape:
             asked, held = "x".join(map(str, shape)), "x".join(map(str, feeds[name].shape)) or "one number"
@@ -117,17 +88,6 @@ def load_inputs(
             if None in w.shape and w.name not in shapes:
                 assumed[w.name] = w.example
     return Inputs(feeds, assumed, random_names)
-
-
-def concrete_shape(w: InputSpec, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape given on the command line, else the example's."""
-    given = shapes.get(w.name)
-    if given is None or not w.shape:  # () may also mean that the model declares no shape
-        return w.example if given is None else given
-    if len(given) != len(w.shape) or any(d is not None and d != g for d, g in zip(w.shape, given, strict=True)):
-        dims = "x".join("?" if d is None else str(d) for d in w.shape)
-        raise InputError(f"--shape {w.name}:{'x'.join(map(str, given))} does not fit input '{w.name}', which is {dims}")
-    return given
 
 
 def random_input(w: InputSpec, shapes: Mapping[str, tuple[int, ...]], rng: np.random.Generator) -> Array:
@@ -146,7 +106,7 @@ def random_input(w: InputSpec, shapes: Mapping[str, tuple[int, ...]], rng: np.ra
 
 
 def _load(
-    path: Path, wanted: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]], preprocess: Preprocess
+    path: Path, wanted: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]], media: MediaFiles
 ) -> dict[str, Array]:
     if not path.is_file():
         raise InputError(f"input file {path} {'is a folder' if path.is_dir() else 'does not exist'}")
@@ -164,12 +124,16 @@ def _load(
 
             return {w.name: _as_wanted(load_tensor_file(path), w, path)}
         if suffix in PICTURES:
-            return {w.name: load_picture(path, w, shapes, preprocess)}
+            return {w.name: media.picture(path, w, shapes)}
+        if suffix in SOUNDS:
+            return media.sound(path, w, shapes)
     except OpaliteError:
         raise
     except Exception as e:  # readers of damaged archives and pictures raise whatever they like
         raise InputError(f"{path} could not be read as input '{w.name}': {e or type(e).__name__}") from e
-    raise InputError(f"{path}: unknown kind of input; expected .npy, .npz, .pb or a picture ({', '.join(PICTURES)})")
+    raise InputError(
+        f"{path}: unknown kind of input; expected .npy, .npz, .pb, .wav or a picture ({', '.join(PICTURES)})"
+    )
 
 
 def _begins_with(path: Path, mark: bytes) -> bool:
@@ -196,46 +160,3 @@ def _as_wanted(array: Array, w: InputSpec, path: Path) -> Array:
             raise InputError(f"{path}: input '{w.name}' is {w.dtype}, the file holds {array.dtype}")
         array = array.astype(w.dtype.np)
     return array
-
-
-def load_picture(path: Path, w: InputSpec, shapes: Mapping[str, tuple[int, ...]], p: Preprocess) -> Array:
-    """A picture resized (bilinear) to the input's height and width where these are fixed, as a batch of one."""
-    from PIL import Image
-
-    if p.layout not in ("NCHW", "NHWC") or p.order not in ("RGB", "BGR"):
-        raise InputError(f"--layout {p.layout} --order {p.order}: expected NCHW or NHWC, and RGB or BGR")
-    # An open dimension takes the picture's size, but a bundle was compiled for a size.
-    shape = tuple(e if d is None and e > 1 else d for d, e in zip(w.shape, w.example, strict=True))
-    if w.name in shapes:
-        shape = concrete_shape(w, shapes)
-    if len(shape) not in (3, 4):
-        raise InputError(f"{path}: a picture needs an input of rank 3 or 4; '{w.name}' has rank {len(shape)}")
-    c, h, wd = (shape[-3:]) if p.layout == "NCHW" else (shape[-1], shape[-3], shape[-2])
-    if c not in (None, 1, 3):
-        dims = "x".join("?" if d is None else str(d) for d in shape)
-        raise InputError(f"input '{w.name}' is {dims}, which has {c} channels in {p.layout}; try another --layout")
-    if 0 in p.std:
-        raise InputError("--std must not be 0: pixels are divided by it")
-    with Image.open(path) as opened:
-        picture = opened.convert("L" if c == 1 else "RGB")
-    if h is not None and wd is not None and picture.size != (wd, h):
-        picture = picture.resize((wd, h), Image.Resampling.BILINEAR)
-    pixels: Array = np.asarray(picture, np.float32)
-    if pixels.ndim == 2:
-        pixels = pixels[..., None]
-    elif p.order == "BGR":
-        pixels = pixels[..., ::-1]
-    for name, values in (("--mean", p.mean), ("--std", p.std)):
-        if len(values) not in (1, pixels.shape[-1]):
-            raise InputError(f"{name} has {len(values)} numbers; the picture has {pixels.shape[-1]} channels")
-    mean, std = np.asarray(p.mean, np.float32), np.asarray(p.std, np.float32)
-    pixels = ((pixels * p.scale - mean) / std).astype(np.float32)
-    if p.layout == "NCHW":
-        pixels = pixels.transpose(2, 0, 1)
-    if len(w.shape) == 4:
-        pixels = pixels[None]
-        if shape[0] not in (None, 1):
-            pixels = np.repeat(pixels, int(shape[0]), axis=0)
-    if w.dtype is DType.UINT8:
-        pixels = np.clip(np.rint(pixels), 0, 255)
-    return np.ascontiguousarray(pixels.astype(w.dtype.np))

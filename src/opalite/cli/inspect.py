@@ -16,7 +16,6 @@ from ..run.model.model_inputs_outputs import NodeArg
 from ..run.report.explanation import Explanation, memory_line
 from .console import make_console, print_caches, print_lines
 from .described_device import described_plan, print_assumed
-from .input_files import Preprocess
 from .json_report import json_options, report
 from .session_inputs import precision_lines, session_inputs, settle_precision
 from .shared_options import file_option, model_argument, option_value, session_kwargs, session_options
@@ -47,7 +46,7 @@ def command(model: str, node: str | None, show_all: bool, limit: int) -> None:
 
     session = InferenceSession(model, **session_kwargs())
     console = make_console()
-    inputs = session_inputs(session, Preprocess())
+    inputs = session_inputs(session)
     with inputs.explained():
         settle_precision(session, inputs, console)
         explanation = session.explain(inputs.feeds)

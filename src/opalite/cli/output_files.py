@@ -1,4 +1,4 @@
-"""Model outputs of commands: files, pictures, top classes."""
+"""Model outputs of commands: files, top classes."""
 
 from __future__ import annotations
 
@@ -11,32 +11,19 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .input_files import PICTURES
 
 Array = np.ndarray[Any, Any]
 
 
-def save_outputs(path: Path, outputs: Mapping[str, Any]) -> None:
-    """Write all outputs to .npz, or the first to .npy or a picture, by the suffix."""
-    suffix = path.suffix.lower()
-    if not outputs:
-        raise InputError(f"{path} cannot be written: the model has no outputs")
+def save_arrays(path: Path, outputs: Mapping[str, Any]) -> None:
+    """Write all outputs to .npz, or the first to .npy, by the suffix."""
     try:
-        if suffix == ".npz":
+        if path.suffix.lower() == ".npz":
             _save_npz(path, outputs)
-        elif suffix == ".npy":
-            np.save(path, np.asarray(next(iter(outputs.values()))))
         else:
-            check_kind(path)
-            to_picture(np.asarray(next(iter(outputs.values())))).save(path)
+            np.save(path, np.asarray(next(iter(outputs.values()))))
     except (OSError, ValueError) as e:
         raise InputError(f"outputs could not be written to {path}: {e}") from e
-
-
-def check_kind(path: Path) -> None:
-    """InputError for a suffix that `save_outputs` does not support."""
-    if path.suffix.lower() not in (".npz", ".npy", *PICTURES):
-        raise InputError(f"{path}: unknown kind of output; write .npz, .npy or a picture ({', '.join(PICTURES)})")
 
 
 def check_writable(*paths: str | None) -> None:
@@ -68,40 +55,6 @@ def _save_npz(path: Path, outputs: Mapping[str, Any]) -> None:
                 array = array.astype(str)
             with archive.open(f"{name}.npy", "w", force_zip64=True) as f:
                 np.lib.format.write_array(f, array, allow_pickle=False)
-
-
-def to_picture(array: Array) -> Any:
-    """A PIL picture from [1,C,H,W], [C,H,W], [H,W,C] or [H,W] (C is 1, 3 or 4); floats in [0, 1] become bytes."""
-    from PIL import Image
-
-    a = array
-    while a.ndim > 3 and a.shape[0] == 1:
-        a = a[0]
-    if a.ndim == 3 and a.shape[0] in (1, 3, 4):
-        a = a.transpose(1, 2, 0)
-    if a.ndim == 3 and a.shape[2] == 1:
-        a = a[..., 0]
-    if a.ndim not in (2, 3) or (a.ndim == 3 and a.shape[2] not in (3, 4)):
-        raise InputError(f"an output of shape {array.shape} is not a picture; write it to .npy or .npz")
-    if a.dtype != np.uint8:
-        low, high = float(a.min()), float(a.max())
-        if low >= -0.5 and high <= 1.5:
-            a = a * 255.0
-        a = np.clip(np.rint(a), 0, 255).astype(np.uint8)
-    return Image.fromarray(np.ascontiguousarray(a))
-
-
-def read_labels(path: Path) -> list[str]:
-    """Read one label per line; of a synset line 'n01440764 tench, Tinca tinca' only the words."""
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as e:
-        raise InputError(f"labels {path} could not be read: {e}") from e
-    labels = []
-    for line in lines:
-        head, _, rest = line.partition(" ")
-        labels.append(rest if len(head) == 9 and head[0] == "n" and head[1:].isdigit() else line)
-    return labels
 
 
 def top_classes(scores: Array, k: int) -> list[tuple[int, float]]:

@@ -12,11 +12,12 @@ from rich.console import Console
 
 from ..errors import InputError
 from .console import make_console, print_caches, print_lines
-from .input_files import PICTURES, Preprocess, parse_floats
 from .json_report import json_option, report
-from .output_files import check_kind, check_writable, read_labels, save_outputs, top_classes
-from .session_inputs import precision_lines, session_inputs, settle_precision
-from .shared_options import Real, file_option, model_argument, seed_option, session_kwargs, session_options
+from .media_results import KINDS, check_guess, check_kind, print_result, recognize_outputs, result_record, write_outputs
+from .output_files import check_writable, top_classes
+from .run_film import film_option, film_source, run_film
+from .session_inputs import precision_lines, session_inputs, session_media, settle_precision
+from .shared_options import file_option, model_argument, picture_options, seed_option, session_kwargs, session_options
 from .steady_runs import SteadyRuns, run_times, run_until_steady
 
 if TYPE_CHECKING:
@@ -28,18 +29,14 @@ if TYPE_CHECKING:
 @model_argument
 @file_option
 @seed_option
-@click.option("--mean", default="0", help="Subtracted from scaled pixels, one number or one a channel.")
-@click.option("--std", default="1", help="Divides pixels, one number or one a channel.")
-@click.option("--scale", default=None, type=Real(), help="Multiplies pixels (0..255) first.  [default: 1/255]")
-@click.option("--layout", default="NCHW", help="Axes of a picture's tensor: NCHW or NHWC.")
-@click.option("--order", default="RGB", help="Channel order of a picture: RGB or BGR.")
+@picture_options
 @click.option(
     "--save-outputs",
     "-o",
     "save",
     default=None,
     metavar="FILE",
-    help="Where outputs go: .npz (all), .npy or a picture (the first).",
+    help="Where outputs go: .npz (all), .npy or .wav (the first), or a picture or film of what they mean.",
 )
 @click.option(
     "--output",
@@ -48,8 +45,8 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Compute this value of the model, an output or any other, in place of the outputs; may be repeated.",
 )
-@click.option("--top-k", type=click.IntRange(min=0), default=0, help="Print the K highest classes of the first output.")
-@click.option("--labels", default=None, type=click.Path(), help="File with one label a line, for --top-k.")
+@click.option("--top-k", type=click.IntRange(min=0), help="Print the K highest classes.  [default: 5 of a picture]")
+@film_option
 @click.option(
     "--warmup",
     type=click.IntRange(min=0),
@@ -67,15 +64,10 @@ if TYPE_CHECKING:
 @session_options
 def command(
     model: str,
-    mean: str,
-    std: str,
-    scale: float | None,
-    layout: str,
-    order: str,
     save: str | None,
     wanted: tuple[str, ...],
-    top_k: int,
-    labels: str | None,
+    top_k: int | None,
+    frames: int | None,
     warmup: int,
     iterations: int | None,
 ) -> None:
@@ -84,18 +76,19 @@ def command(
     from ..run.api.session.inference_session import InferenceSession
 
     check_writable(save)
-    if save is not None:
+    film = film_source()
+    if save is not None and film is None:
         check_kind(Path(save))
-    words = read_labels(Path(labels)) if labels else []
     for name in wanted:
-        if Path(name).suffix.lower() in (".npz", ".npy", *PICTURES):
+        if Path(name).suffix.lower() in KINDS:
             raise InputError(f"--output takes the name of a value; -o {name} writes outputs to a file")
     options = options_for_outputs(SessionOptions(), wanted) if wanted else None
     session = InferenceSession(model, sess_options=options, **session_kwargs())
-    preprocess = Preprocess(
-        parse_floats(mean, "--mean"), parse_floats(std, "--std"), 1 / 255 if scale is None else scale, layout, order
-    )
-    inputs = session_inputs(session, preprocess)
+    media = session_media(session)
+    if film is not None:
+        run_film(session, media, film, save, frames, top_k)
+        return
+    inputs = session_inputs(session, media)
     names = [o.name for o in session.get_outputs()]
     feeds = inputs.feeds
     console = make_console()
@@ -103,6 +96,9 @@ def command(
         session.keeps_precision = not inputs.random_names
         results = session.run(None, feeds)
         first = session.last_trace
+        result = None if wanted else recognize_outputs(media, dict(zip(names, results, strict=True)), top_k)
+        if check_guess(session, media, feeds, result):
+            results = session.run(None, feeds)
         settle_precision(session, inputs, console)
         if iterations is None or warmup + iterations:
             with console.status("building the programs made for this model"):
@@ -113,17 +109,21 @@ def command(
         else:
             timed = run_times(session, feeds, warmup, iterations)
     results = timed.outputs or results
+    outputs = dict(zip(names, results, strict=True))
+    result = None if wanted else recognize_outputs(media, outputs, top_k)
     if save is not None:
-        save_outputs(Path(save), dict(zip(names, results, strict=True)))
+        write_outputs(Path(save), outputs, media, result)
         click.echo(f"wrote    {save}", err=True)
-    if report(_record(model, session, names, results, first, timed)):
+    if report(_record(model, session, names, results, first, timed) | result_record(media, result)):
         return
     console.print(f"model    {model}", soft_wrap=True)
     console.print(f"device   {session.device.title}", soft_wrap=True)
-    print_lines(console, [*inputs.assumptions(), *precision_lines(session, inputs)])
+    print_lines(console, [*inputs.assumptions(), *media.lines(), *precision_lines(session, inputs)])
     _print_outputs(console, names, results)
-    if top_k:
-        _print_top(console, results[0] if results else None, top_k, words)
+    if result is not None and top_k != 0:
+        print_result(console, result)
+    elif top_k:
+        _print_top(console, results[0] if results else None, top_k, media.labels)
     print_lines(console, _time_lines(first, timed, _batch(feeds)))
     print_caches(console)
 

@@ -6,26 +6,35 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..errors import InputError
-from .input_files import PIXELS_TO_ONE, Inputs, InputSpec, Preprocess, load_inputs
+from ..media.picture_reader import input_specs
+from ..plan.bundle.bundle import is_bundle
+from .input_files import Inputs, load_inputs
+from .media_files import MediaFiles, media_files
 from .shared_options import option_value, parse_shapes
 
 if TYPE_CHECKING:
     from ..run.api.session.inference_session import InferenceSession
 
 
-def session_inputs(session: InferenceSession, preprocess: Preprocess = PIXELS_TO_ONE) -> Inputs:
-    """Load the inputs that the options --load-inputs, --shape and --seed give. InputError for inputs but tensors."""
-    specs = []
-    examples = session.example_shapes()
-    for port in session.get_inputs():
-        if port.dtype is None:
-            raise InputError(f"input '{port.name}' is {port.type}: only tensors can be given on the command line")
-        shape = tuple(d if isinstance(d, int) else None for d in port.shape)
-        specs.append(InputSpec(port.name, port.dtype, shape, examples[port.name]))
+def session_inputs(session: InferenceSession, media: MediaFiles | None = None) -> Inputs:
+    """Load the inputs that the options --load-inputs, --shape and --seed give. InputError for inputs but tensors.
+
+    media: reads pictures and sounds, and remembers them.
+    """
+    media = media or session_media(session)
     return load_inputs(
-        option_value("files"), specs, parse_shapes(option_value("shapes")), preprocess, option_value("seed", 0)
+        option_value("files"),
+        media.reader.inputs,
+        parse_shapes(option_value("shapes")),
+        media,
+        option_value("seed", 0),
     )
+
+
+def session_media(session: InferenceSession) -> MediaFiles:
+    """A reader of pictures and sounds for the command's model."""
+    model = option_value("model")
+    return media_files(model, input_specs(session), session.get_modelmeta().custom_metadata_map, is_bundle(model))
 
 
 def settle_precision(session: InferenceSession, inputs: Inputs, console: Console) -> None:

@@ -11,6 +11,7 @@ import click
 
 from ..errors import InputError
 from ..knobs import HINTS
+from ..media.preprocess import COLORS, FITS, LAYOUTS, PRESETS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -75,6 +76,11 @@ def shared_option(
     return click.option(*names, expose_value=False, callback=keep, **settings)
 
 
+def _keep_model(context: click.Context, argument: click.Parameter, value: str) -> str:
+    context.meta[f"{__name__}.model"] = value
+    return value
+
+
 def _hint(name: str, what: str) -> Callable[[F], F]:
     return shared_option(
         f"--{name}", type=click.Choice(HINTS), help=f"{what}: high, normal or low, where the driver takes such hints."
@@ -86,11 +92,37 @@ def inputs_option(what: str) -> Callable[[F], F]:
     return shared_option("--load-inputs", "--input", "-i", "files", multiple=True, metavar="[NAME=]FILE", help=what)
 
 
-model_argument = click.argument("model", type=click.Path(dir_okay=True))
+model_argument = click.argument("model", type=click.Path(dir_okay=True), callback=_keep_model)
 seed_option = shared_option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random inputs."
 )
-file_option = inputs_option("An input: .npy, .npz, .pb or a picture. Inputs without a file are random.")
+file_option = join(
+    inputs_option("An input: .npy, .npz, .pb, .wav or a picture. Inputs without a file are random."),
+    shared_option(
+        "--preprocess",
+        metavar="NAME|FILE.json",
+        help=f"Conversion of pictures: {', '.join(PRESETS)} or a file.  [default: as the model says, else guessed]",
+    ),
+    shared_option(
+        "--fit", type=click.Choice(FITS), help="How a picture gets the size of an input.  [default: stretch]"
+    ),
+)
+picture_options = join(
+    shared_option("--mean", help="Subtracted from scaled pixels, one number or one a channel."),
+    shared_option("--std", help="Divides pixels, one number or one a channel."),
+    shared_option("--scale", type=Real(), help="Multiplies pixels (0..255) first.  [default: 1/255]"),
+    shared_option(
+        "--colors", "--order", type=click.Choice(COLORS, case_sensitive=False), help="Order of a picture's channels."
+    ),
+    shared_option("--layout", type=click.Choice(LAYOUTS, case_sensitive=False), help="Axes of a picture's tensor."),
+    shared_option("--threshold", type=Real(min=0, max=1), help="Least score of a box that is shown.  [default: 0.3]"),
+    shared_option("--rate", type=click.IntRange(min=1), help="Samples a second that the model expects of a sound."),
+    shared_option(
+        "--labels",
+        type=click.Path(),
+        help="File with one label a line.  [default: the model's, or labels.txt beside it]",
+    ),
+)
 shape_option = shared_option(
     "--shape", "shapes", multiple=True, metavar="NAME:DIMS", help="Input shape, e.g. x:1x3x224x224."
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from ...proto.graphdef import GraphDef
 from ...proto.op_schemas import TFLITE
 from ...walk.evaluate_graphdef import evaluate_graphdef
 from .bodies import PAST, Body
+from .normalization import KEY, NAME, read_normalization
 from .subgraphs import SubgraphReader
 from .tables import Tables, schema, text
 from .tensors import Buffers
@@ -85,12 +86,14 @@ def open_tflite(contents: bytes | ModelFile, what: str) -> TfliteFile:
         model = package.Model.GetRootAs(raw, 0)
         tables = Tables(raw)
         reader = SubgraphReader(tables, model, Buffers(tables, model, contents), _evaluate)
+        first = reader.graphs[0] if reader.graphs else None
+        inputs = [text(first.Tensors(i).Name()) for i in tables.ints(first, "Inputs")] if first is not None else []
         meta = ModelMetadata(
             producer_name="tflite",
-            graph_name=text(reader.graphs[0].Name()) if reader.graphs else "",
+            graph_name=text(first.Name()) if first is not None else "",
             description=text(model.Description()),
             version=int(model.Version()),
-            custom_metadata_map=_metadata(tables, model, reader.buffers, raw),
+            custom_metadata_map=_metadata(tables, model, reader.buffers, raw, inputs),
         )
         found = [_signature(tables, s) for s in tables.tables(model, "SignatureDefs")]
         return TfliteFile(reader, {s.key: s for s in found}, meta)
@@ -127,11 +130,16 @@ def _evaluate(graph: GraphDef, functions: FunctionTable) -> list[Array]:
     return evaluate_graphdef(graph, functions)
 
 
-def _metadata(tables: Tables, model: Any, buffers: Buffers, raw: memoryview) -> dict[str, str]:
-    """Return the file's metadata that is text, and the text files packed behind the model, such as labels."""
+def _metadata(tables: Tables, model: Any, buffers: Buffers, raw: memoryview, inputs: Sequence[str]) -> dict[str, str]:
+    """Return the file's metadata that is text, the normalisation of `inputs`, and the text files behind the model."""
     found: dict[str, str] = {}
     for entry in tables.tables(model, "Metadata"):
-        held = text(buffers.raw(int(entry.Buffer())).rstrip(b"\0"))
+        contents = bytes(buffers.raw(int(entry.Buffer())))
+        if text(entry.Name()) == NAME:
+            if numbers := read_normalization(contents, inputs):
+                found[KEY] = numbers
+            continue
+        held = text(contents.rstrip(b"\0"))
         if held.isprintable():
             found[text(entry.Name())] = held
     found.update(_packed_files(raw))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import ai_edge_litert.schema_py_generated as schema
+import flatbuffers
 import numpy as np
 import pytest
 
@@ -47,6 +50,48 @@ def test_metadata_and_packed_labels(tmp_path: Path) -> None:
         model = load_model(source)
         assert model.meta.custom_metadata_map == {"min_runtime_version": "2.3.0", "labels.txt": "cat\ndog\n"}
         assert model.inputs[0].shape == (None, 2)
+
+
+def _normalization(mean: list[float], std: list[float]) -> bytes:
+    """The metadata of a file whose first input is normalised."""
+    b = flatbuffers.Builder()
+
+    def vector(offsets: list[int], size: int, put: Callable[[int], None]) -> int:
+        b.StartVector(size, len(offsets), size)
+        for o in reversed(offsets):
+            put(o)
+        return int(b.EndVector())
+
+    def table(fields: dict[int, int], number: tuple[int, int] | None = None) -> int:
+        b.StartObject(8)
+        for slot, offset in fields.items():
+            b.PrependUOffsetTRelativeSlot(slot, offset, 0)
+        if number is not None:
+            b.PrependUint8Slot(*number, 0)
+        return int(b.EndObject())
+
+    means, stds = (vector(v, 4, b.PrependFloat32) for v in (mean, std))  # type: ignore[arg-type]
+    unit = table({1: table({0: means, 1: stds})}, (0, 1))
+    other = table({1: table({})}, (0, 3))
+    tensor = table({4: vector([other, unit], 4, b.PrependUOffsetTRelative)})
+    subgraph = table({2: vector([tensor], 4, b.PrependUOffsetTRelative)})
+    b.Finish(table({3: vector([subgraph], 4, b.PrependUOffsetTRelative)}))
+    return bytes(b.Output())
+
+
+def test_normalization_of_inputs() -> None:
+    file = adding_file(np.ones(2, F))
+    file.metadata("TFLITE_METADATA", _normalization([127.5, 100], [127.5, 50]))
+    metadata = load_model(file.bytes()).meta.custom_metadata_map
+    assert json.loads(metadata["tflite.normalization"]) == {"x": {"mean": [127.5, 100], "std": [127.5, 50]}}
+
+
+def test_damaged_normalization_says_nothing() -> None:
+    whole = _normalization([127.5], [127.5])
+    for raw in (b"", whole[:20], whole[: len(whole) // 2], b"\xff" * 64):
+        file = adding_file(np.ones(2, F))
+        file.metadata("TFLITE_METADATA", raw)
+        assert load_model(file.bytes()).meta.custom_metadata_map == {}
 
 
 def test_large_constants_stay_in_the_file(tmp_path: Path) -> None:

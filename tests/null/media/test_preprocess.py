@@ -1,0 +1,188 @@
+"""Conversions of pictures: presets, files, metadata, and guesses from a network's numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from opalite.errors import InputError
+from opalite.ir.dtype import DType
+from opalite.media.answer_check import choose_by_answers
+from opalite.media.first_layer import photograph_like
+from opalite.media.picture_input import PictureShape, picture_shape
+from opalite.media.preprocess import IMAGENET_MEAN, IMAGENET_STD, PRESETS, Preprocess, find_preprocess
+from opalite.media.preprocess_choice import NO_EVIDENCE, choose_preprocess, find_labels, from_metadata
+
+RGB = PictureShape("NCHW", 1, 3, 32, 32)
+
+
+def network(scale: float, shift: float, seed: int = 0) -> ModelProto:
+    """A convolution and batch normalisation as training leaves them, for pixels (0 to 255) * scale - shift."""
+    rng = np.random.default_rng(seed)
+    weights = rng.standard_normal((16, 3, 3, 3)).astype(np.float32) / 5
+    pixels = photograph_like(64).transpose(2, 0, 1)[None] * scale - shift
+    windows = np.lib.stride_tricks.sliding_window_view(pixels, (3, 3), (2, 3))
+    seen = np.einsum("nchwij,ocij->nohw", windows, weights, optimize=True)
+    arrays = {
+        "w": weights,
+        "gamma": rng.uniform(0.5, 2, 16),
+        "beta": rng.standard_normal(16),
+        "mean": seen.mean((0, 2, 3)),
+        "var": seen.var((0, 2, 3)),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", "gamma", "beta", "mean", "var"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 32, 32])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(a, np.float32), k) for k, a in arrays.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+
+
+def chosen(model: ModelProto, metadata: Mapping[str, str] | None = None) -> Preprocess:
+    shapes = {"x": (1, 3, 32, 32)}
+    return choose_preprocess(model.SerializeToString(), metadata or {}, "x", DType.FLOAT32, RGB, shapes)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_first_convolution_says_the_range_of_pixels(seed: int) -> None:
+    found = chosen(network(1.0, 0.0, seed))
+    assert found.guessed
+    assert (found.scale, found.colors) == (1.0, "bgr")
+    for scale, shift in ((1 / 255, 0.0), (1 / 127.5, 1.0)):
+        assert chosen(network(scale, shift, seed)).scale < 0.01
+
+
+def test_a_network_without_biases_says_nothing() -> None:
+    model = network(1.0, 0.0)
+    del model.graph.node[1]
+    model.graph.node[0].output[0] = "y"
+    assert chosen(model).reason == NO_EVIDENCE
+
+
+@pytest.mark.parametrize(
+    ("metadata", "preset"),
+    [
+        ({"Image.BitmapPixelFormat": "Bgr8"}, "raw"),
+        ({"Image.BitmapPixelFormat": "Rgb8", "Image.NominalPixelRange": "Normalized_1_1"}, "-1..1"),
+        ({"names": "{0: 'cat'}", "task": "detect", "stride": "32"}, "0..1"),
+        ({"tflite.normalization": json.dumps({"x": {"mean": [127.5], "std": [127.5]}})}, "-1..1"),
+    ],
+)
+def test_metadata_comes_before_guesses(metadata: dict[str, str], preset: str) -> None:
+    found = chosen(network(1.0, 0.0), metadata)
+    assert not found.guessed
+    pixels, wanted = np.float32([0, 100, 255]), PRESETS[preset]
+    made, known = ((pixels * p.scale - p.mean[0]) / p.std[0] for p in (found, wanted))
+    np.testing.assert_allclose(made, known, atol=1e-6)
+    assert (found.colors == "bgr") == ("Bgr8" in metadata.values())
+
+
+@pytest.mark.parametrize("raw", ["[", "[1]", "{}", '{"x": 3}', '{"x": {"mean": ["a"], "std": [1]}}'])
+def test_damaged_metadata_says_nothing(raw: str) -> None:
+    assert from_metadata({"tflite.normalization": raw}, "x") is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "wanted"),
+    [
+        ({"mean": [0.5], "std": 0.25, "fit": "letterbox"}, Preprocess((0.5,), (0.25,), fit="letterbox")),
+        (
+            {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225], "rescale_factor": 1 / 255},
+            Preprocess(IMAGENET_MEAN, IMAGENET_STD),
+        ),
+        (
+            {"do_rescale": True, "do_center_crop": True, "crop_size": {"height": 224}, "size": {"shortest_edge": 256}},
+            Preprocess(fit="crop", share=0.875),
+        ),
+        (
+            {"pretrained_cfg": {"mean": [0.5], "crop_pct": 0.9}},
+            Preprocess((0.5,), fit="crop", share=0.9),
+        ),
+    ],
+)
+def test_files_of_conversions(tmp_path: Path, raw: dict[str, Any], wanted: Preprocess) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps(raw))
+    found = find_preprocess(str(path))
+    assert (found.mean, found.std, found.scale, found.fit, found.share) == (
+        *(wanted.mean, wanted.std, wanted.scale, wanted.fit),
+        pytest.approx(wanted.share),
+    )
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[1]", '{"mean": "a"}', '{"std": 0}', '{"fit": "bend"}', '{"colors": 3}'])
+def test_wrong_files_of_conversions(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(text)
+    with pytest.raises(InputError):
+        find_preprocess(str(path))
+
+
+def test_labels_are_found(tmp_path: Path) -> None:
+    model = tmp_path / "m.onnx"
+    assert find_labels(str(model), {}) == []
+    assert find_labels(str(model), {"names": "{0: 'cat', 2: 'dog'}"}) == ["cat", "", "dog"]
+    assert find_labels(str(model), {"classes": '["a", "b"]'}) == ["a", "b"]
+    assert find_labels(str(model), {"x_labels.txt": "cat\ndog\n"}) == ["cat", "dog"]
+    (tmp_path / "config.json").write_text('{"id2label": {"0": "hen"}}')
+    assert find_labels(str(model), {}) == ["hen"]
+    (tmp_path / "labels.txt").write_text("n01440764 tench, Tinca\nowl\n")
+    assert find_labels(str(model), {}) == ["tench, Tinca", "owl"]
+
+
+@pytest.mark.parametrize("text", ["{0: 'a'", "{'a': 1}", "[[", "{9999999: 'a'}", "{-1: 'a'}"])
+def test_damaged_labels_are_none(text: str) -> None:
+    assert find_labels(b"", {"names": text}) == []
+
+
+def test_a_classifier_that_ignores_small_numbers_gets_large_ones() -> None:
+    rng = np.random.default_rng(0)
+    weights, bias = rng.standard_normal((500, 48)) / 2, rng.standard_normal(500)
+
+    def classify(picture: Image.Image, p: Preprocess) -> Any:
+        pixels = np.asarray(picture.resize((4, 4)), np.float64)[..., :: -1 if p.colors == "bgr" else 1]
+        return weights @ ((pixels * p.scale - p.mean) / p.std).reshape(-1) + bias
+
+    picture = Image.fromarray(photograph_like(32).astype(np.uint8))
+    small = Preprocess(reason=NO_EVIDENCE, guessed=True)
+    assert choose_by_answers(classify, picture, small).scale == 1.0
+    weights = weights * 255
+    assert choose_by_answers(classify, picture, small) == small
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "channels"),
+    [
+        ((1, 3, 8, 9), "NCHW", 3),
+        ((1, 8, 9, 3), "NHWC", 3),
+        ((None, None, None, 3), "NHWC", 3),
+        ((None, 3, None, None), "NCHW", 3),
+        ((3, 8, 9), "CHW", 3),
+        ((8, 9, 1), "HWC", 1),
+        ((28, 28), "HW", 1),
+        ((None, None, None, None), "NCHW", None),
+        ((1, 3, 8, 3), "NCHW", 3),
+    ],
+)
+def test_shapes_of_pictures(shape: tuple[int | None, ...], layout: str, channels: int | None) -> None:
+    found = picture_shape("x", shape)
+    assert (found.layout, found.channels) == (layout, channels)
+
+
+@pytest.mark.parametrize("shape", [(1, 10), (5,), (), (1, 2, 8, 9), (1, 1, 3, 8, 9)])
+def test_shapes_of_no_pictures(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="'x'"):
+        picture_shape("x", shape)

@@ -1,0 +1,61 @@
+"""Sounds: files of every width, other numbers of samples a second, and pictures of them."""
+
+from __future__ import annotations
+
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opalite.errors import InputError
+from opalite.media.sound import map_picture, read_sound, resample, write_sound
+
+
+def tone(rate: int, hertz: float = 440.0, seconds: float = 0.5) -> np.ndarray:
+    return (0.5 * np.sin(2 * np.pi * hertz * np.arange(int(rate * seconds)) / rate)).astype(np.float32)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_files_of_whole_numbers(tmp_path: Path, width: int, channels: int) -> None:
+    samples, path = tone(8000), tmp_path / "a.wav"
+    top = 2 ** (8 * width - 1)
+    numbers = np.rint(samples.astype(np.float64) * (top - 1)).astype(np.int64) + (128 if width == 1 else 0)
+    raw = numbers.repeat(channels).astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
+    with wave.open(str(path), "wb") as f:
+        f.setnchannels(channels)
+        f.setsampwidth(width)
+        f.setframerate(8000)
+        f.writeframes(raw)
+    found, rate = read_sound(path)
+    assert rate == 8000
+    np.testing.assert_allclose(found, samples, atol=2 / top + 1e-6)
+
+
+@pytest.mark.parametrize("raw", [b"", b"RIFF", b"RIFF\0\0\0\0WAVEfmt "])
+def test_damaged_files(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / "a.wav").write_bytes(raw)
+    with pytest.raises(InputError, match=r"a\.wav could not be read"):
+        read_sound(tmp_path / "a.wav")
+
+
+@pytest.mark.parametrize("wanted", [16000, 44100, 8000])
+def test_resampling_keeps_a_tone(wanted: int) -> None:
+    made = resample(tone(22050), 22050, wanted)
+    assert len(made) == round(0.5 * wanted)
+    np.testing.assert_allclose(made[200:-200], tone(wanted)[: len(made)][200:-200], atol=0.02)
+
+
+def test_a_written_sound_is_read_back(tmp_path: Path) -> None:
+    write_sound(tmp_path / "a.wav", tone(16000)[None], 16000)
+    found, rate = read_sound(tmp_path / "a.wav")
+    assert rate == 16000
+    np.testing.assert_allclose(found, tone(16000), atol=1e-4)
+
+
+def test_pictures_of_bands() -> None:
+    made = map_picture(np.random.default_rng(0).random((1, 50, 20)))
+    assert made is not None
+    assert made.size == (50, 20)
+    assert map_picture(np.zeros((1, 1000))) is None
