@@ -75,7 +75,7 @@ def print_result(console: Console, result: Result) -> None:
 
 
 def result_record(media: MediaFiles, result: Result | None) -> dict[str, Any]:
-    """What was done with pictures and sounds, and what outputs mean, for --json."""
+    """The fate of pictures and sounds and the meaning of outputs, as plain data for --json."""
     return {"given": media.lines(), "result": None if result is None else result.to_raw()}
 
 
