@@ -84,9 +84,9 @@ STUBBORN = """
 import hashlib, sys
 from opalite.interrupts import watch
 watch()
-print("now", file=sys.stderr, flush=True)
 while True:
     try:
+        print("now", file=sys.stderr, flush=True)
         hashlib.pbkdf2_hmac("sha512", b"", b"", 2**31 - 1)
     except KeyboardInterrupt:
         pass
@@ -95,7 +95,7 @@ while True:
 
 def test_code_that_python_cannot_interrupt() -> None:
     """A call that lets other threads run, but returns to Python in hours only."""
-    assert interrupted(started("-c", STUBBORN), "now") == "opalite: interrupted\n"
+    assert interrupted(started("-c", STUBBORN), "now").endswith("opalite: interrupted\n")
 
 
 def test_a_closed_pipe() -> None:
