@@ -66,6 +66,7 @@ def command(model: str, output: str | None, runs: int, against: tuple[str, ...],
 def _document(model: str, runs: int) -> dict[str, Any]:
     """The document of a model, on the device or description that --device names."""
     from ..lens.document import lens_document
+    from ..lens.measure_units import measure_units
     from ..plan.bundle.bundle import is_bundle
     from ..run.model.imported_model import ImportedModel
 
@@ -74,6 +75,7 @@ def _document(model: str, runs: int) -> dict[str, Any]:
     about: dict[str, Any] = (
         {} if imported is None else {"opset": imported.opset, "producer": imported.meta.producer_name}
     )
+    units: dict[str, float] = {}
     if is_description(option_value("device")):
         capture = described_plan(model).capture()
     else:
@@ -84,9 +86,10 @@ def _document(model: str, runs: int) -> dict[str, Any]:
             with inputs.explained():
                 settle_precision(session, inputs, console)
                 capture = session.capture(inputs.feeds, runs)
+                units = measure_units(session.runtime)
             print_lines(console, inputs.assumptions())
     graph = None if imported is None else imported.importer.graph
-    return lens_document(capture, graph, name=Path(model).name, command=_typed(), about=about)
+    return lens_document(capture, graph, name=Path(model).name, command=_typed(), about=about, units=units)
 
 
 def _typed() -> str:

@@ -50,9 +50,7 @@ ARITHMETIC = {
     "mma/mma_instructions.cl": "matrix",
     "mma/wgmma_instructions.cl": "matrix",
     "integer/dot4.cl": "dot",
-    "integer/conv_vnni.cl": "dot",
-    "integer/depthwise_vnni.cl": "dot",
-    "integer/matmul_vnni.cl": "dot",
+    "include/dot4_bytes.cl": "dot",
 }
 """Files whose functions use matrix units, or dot products of 8-bit integers."""
 
@@ -72,9 +70,10 @@ def arithmetic_of(source: str, options: str) -> str:
     found = {ARITHMETIC[name] for name in _files_of(source) & ARITHMETIC.keys()}
     if "matrix" in found:
         return "matrix"
-    if "dot" in found and "-DDOT=0" not in options.split():
+    defines = set(options.split())
+    if "dot" in found and defines.isdisjoint(("-DDOT=0", "-DDOTS=0")):
         return "dot"
-    return "fp16" if any(o.startswith("-DACC_HALF") for o in options.split()) else "fp32"
+    return "fp16" if "-DACC_HALF=1" in defines else "fp32"
 
 
 def option_text(defines: Mapping[str, Any]) -> str:

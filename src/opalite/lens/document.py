@@ -9,6 +9,7 @@ from typing import Any
 from .. import __version__
 from ..importer.proto.graphdef import GraphDef
 from ..ir.device.device_info import DeviceInfo
+from ..ir.graph import Graph
 from ..run.report.profile import Profile
 from ..run.report.run_capture import RunCapture
 from .comparison import compare
@@ -34,11 +35,12 @@ def lens_document(
     name: str,
     command: str = "",
     about: Mapping[str, Any] | None = None,
+    units: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """The document of a capture.
 
     model: the graph as its file has it; None for a bundle. name, command: of the model and of what was typed. about:
-    further keys of the header.
+    further keys of the header. units: measured rates of other units than those of float32 (measure_units.py).
     """
     graphs = [graph_with_sizes(part) for part in capture.parts]
     imported = [g for g in graphs if g is not None]
@@ -52,10 +54,9 @@ def lens_document(
         for part in capture.parts
     ]
     rewrites = add_rewrites(logs, graph, found)
-    origins = {(o.op_type, o.name) for g in imported for n in g.nodes for o in n.origin}
-    nodes = model_nodes(graph, found, rewrites, set(graph.find(origins)))
+    nodes = model_nodes(graph, found, rewrites, _numbers(graph, imported), _numbers(graph, capture.probes))
     add_times(found, capture.profile)
-    rates = peaks_of(capture.device, None if capture.profile is None else capture.profile.peaks)
+    rates = peaks_of(capture.device, None if capture.profile is None else capture.profile.peaks, units or {})
     add_roofs(found.steps, rates)
     _add_shares(nodes, found)
     header = _header(capture, graph, found, name, command) | dict(about or {})
@@ -99,6 +100,11 @@ def _header(capture: RunCapture, graph: OriginalGraph, found: ProgramParts, name
         "outputs": [{"name": n, **graph.tensors[n]} for n in graph.outputs],
         "notes": [note for note in capture.notes if note],
     }
+
+
+def _numbers(graph: OriginalGraph, imported: Sequence[Graph]) -> set[int]:
+    """Numbers of the model's nodes that imported graphs compute."""
+    return set(graph.find((o.op_type, o.name) for g in imported for n in g.nodes for o in n.origin))
 
 
 def _device(device: DeviceInfo) -> dict[str, Any]:

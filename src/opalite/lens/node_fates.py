@@ -37,9 +37,17 @@ def add_rewrites(logs: Sequence[Sequence[Rewrite]], graph: OriginalGraph, found:
 
 
 def model_nodes(
-    graph: OriginalGraph, found: ProgramParts, rewrites: Sequence[dict[str, Any]], imported: set[int]
+    graph: OriginalGraph,
+    found: ProgramParts,
+    rewrites: Sequence[dict[str, Any]],
+    imported: set[int],
+    probed: set[int],
 ) -> list[dict[str, Any]]:
-    """The nodes of the model as plain data, each with what became of it. imported: those with a node of their own."""
+    """The nodes of the model as plain data, each with what became of it.
+
+    imported, probed: those in graphs that were planned, and in those that the host evaluates first.
+    """
+    used = {graph.nodes[n].scope for n in imported | probed}
     programs: list[list[int]] = [[] for _ in graph.nodes]
     touched: list[list[int]] = [[] for _ in graph.nodes]
     for number, made_node in enumerate(found.nodes):
@@ -51,7 +59,15 @@ def model_nodes(
     made = []
     for number, node in enumerate(graph.nodes):
         inside = [found.nodes[i] for i in programs[number]]
-        fate, words = _fate(node, number, inside, [rewrites[i] for i in touched[number]], found, number in imported)
+        if node.has_bodies:
+            fate, words = "flow", "control flow: the nodes of its bodies stand for it"
+        elif inside:
+            fate, words = _computed(inside, found)
+        elif number in probed:
+            fate, words = "host", "computed by the host before the rest, because a branch or a shape depends on it"
+        else:
+            lost = [r for r in (rewrites[i] for i in touched[number]) if number in r["lost"]]
+            fate, words = _gone(node, lost, number in imported, node.scope in used)
         launches = [s for n in inside for s in n["steps"] if found.steps[s]["kind"] == "launch"]
         raw: dict[str, Any] = {"name": node.name, "op": node.op, "scope": node.scope, "attributes": node.attributes}
         raw |= {"inputs": node.inputs, "outputs": node.outputs, "fate": fate, "fate_words": words}
@@ -60,38 +76,31 @@ def model_nodes(
     return made
 
 
-def _fate(
-    node: ModelNode,
-    number: int,
-    inside: Sequence[dict[str, Any]],
-    touched: Sequence[dict[str, Any]],
-    found: ProgramParts,
-    is_imported: bool,
-) -> tuple[str, str]:
-    """(fate, sentence) of one node. inside: the program's nodes that compute it; touched: rewrites, in order."""
-    for target in ("opencl", "host", "view", "transfer"):
-        mine = [n for n in inside if n["target"] == target]
-        if mine:
-            return _computed(target, mine, found)
-    losses = [r for r in touched if number in r["lost"]]
-    if losses:
-        rule = losses[-1]["pass"]
+def _gone(node: ModelNode, lost: Sequence[dict[str, Any]], is_imported: bool, runs: bool) -> tuple[str, str]:
+    """(fate, sentence) of a node that nothing computes in a run.
+
+    lost: the rewrites after which nothing computed it. runs: whether other nodes of its graph are computed.
+    """
+    if lost:
+        rule = lost[-1]["pass"]
         if rule in _FOLDS:
             return "planned", f"computed once when the model was planned, by the pass {rule}"
         return "removed", f"removed by the pass {rule}: {pass_sentence(rule)}"
-    if node.has_bodies:
-        return "flow", "control flow: the nodes of its bodies stand for it"
     if is_imported:
         return "removed", "nothing reads its results after the passes"
     if node.follows == "constants":
         return "planned", "computed once when the model was imported: all that it reads is constant"
     if node.follows == "sizes":
         return "sizes", "computed by the host once for each choice of sizes: it follows from these alone"
+    if node.scope and not runs:
+        return "idle", "its branch is not taken, or its loop makes no iteration"
     return "none", "no operation of its own: its result is its input, or follows from sizes and constants"
 
 
-def _computed(target: str, inside: Sequence[dict[str, Any]], found: ProgramParts) -> tuple[str, str]:
-    """(fate, sentence) of a node that the program's nodes `inside` compute."""
+def _computed(nodes: Sequence[dict[str, Any]], found: ProgramParts) -> tuple[str, str]:
+    """(fate, sentence) of a node that the program's `nodes` compute."""
+    target = next(t for t in ("opencl", "host", "view", "transfer") if any(n["target"] == t for n in nodes))
+    inside = [n for n in nodes if n["target"] == target]
     if target == "host":
         return "host", f"runs on the host: {inside[0]['why']}"
     if target != "opencl":

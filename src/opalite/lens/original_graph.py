@@ -64,10 +64,13 @@ class OriginalGraph:
     def find(self, keys: Iterable[Key]) -> list[int]:
         """Numbers of the nodes with these keys.
 
-        Of several nodes with one name, those of the operator; an operator made of others has its own name alone.
+        Of several nodes with one name, those of the operator; an operator made of others has its own name alone. The
+        name of a function's call precedes those of the nodes in its body.
         """
         found: set[int] = set()
         for op, name in keys:
+            while name not in self._numbers and "/" in name:
+                name = name.rpartition("/")[0]
             named = self._numbers.get(name, [])
             exact = [n for n in named if self.nodes[n].op == op]
             found.update(exact if len(named) > 1 and exact else named)
@@ -130,8 +133,10 @@ def _add_graph(
             made.outputs.append(own[name][0])
             if made.follows:
                 known[name] = made.follows
-        for body in node.graphs:
-            _add_graph(found, body, f"{scope}/{node.label}" if scope else node.label, own, known, types)
+        for attribute, body in node.attrs.items():
+            if isinstance(body, GraphDef):
+                inner = f"{node.label}, {attribute}" if len(node.graphs) > 1 else node.label
+                _add_graph(found, body, f"{scope}/{inner}" if scope else inner, own, known, types)
 
 
 def _node(node: NodeDef, scope: str, reads: list[str]) -> ModelNode:

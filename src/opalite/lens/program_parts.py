@@ -246,7 +246,7 @@ def _steps_of(report: NodeReport, rest: Sequence[Step]) -> int:
         return 0
     if report.target == "host":
         return int(not isinstance(rest[0], UploadStep | DownloadStep))
-    stem = report.outputs[0].split(":")[0].split("~")[0] if report.outputs else ""
+    stem = report.outputs[0].rpartition(": ")[0].split("~")[0] if report.outputs else ""
     return int(isinstance(rest[0], UploadStep | DownloadStep) and rest[0].node.split("~")[0] == stem)
 
 

@@ -21,7 +21,7 @@ Uses = Mapping[Value, list[Node]]
 class Rewrite:
     """One patch that a rule applied: texts of the nodes removed and added, and the model's nodes that they compute.
 
-    lost: the model's nodes that the removed nodes compute and the added ones do not.
+    lost: those of them that no node of the graph computes afterwards.
     """
 
     rule: str
@@ -151,19 +151,31 @@ def run_rule(graph: Graph, name: str, rule: Rule, ctx: Context, limit: int = 100
                 touched.update(v.producer for v in added.inputs if v is not None and v.producer is not None)
         if not patches:
             return
-        texts = None if ctx.log is None else [tuple(map(_text, patch.remove)) for patch in patches]
-        apply_patches(graph, patches, name)
-        if ctx.log is not None and texts is not None:
-            ctx.log.extend(_rewrite(name, p, removed) for p, removed in zip(patches, texts, strict=True))
+        if ctx.log is None:
+            apply_patches(graph, patches, name)
+        else:
+            ctx.log.extend(_apply_logged(graph, patches, name))
         if ctx.check:
             check_graph(graph, name)
 
 
-def _rewrite(rule: str, patch: Patch, removed: tuple[str, ...]) -> Rewrite:
-    """The record of a patch, once its values have their names."""
-    before, after = joined_origin(*patch.remove), joined_origin(*patch.add)
-    lost = tuple(o for o in before if o not in after)
-    return Rewrite(rule, removed, tuple(map(_text, patch.add)), tuple(dict.fromkeys((*before, *after))), lost)
+def _apply_logged(graph: Graph, patches: Sequence[Patch], rule: str) -> list[Rewrite]:
+    """Apply patches; returns a record of each, and of each node that nothing reads any more."""
+    before = [*graph.nodes]
+    texts = [tuple(map(_text, patch.remove)) for patch in patches]
+    apply_patches(graph, patches, rule)
+    left = {o for node in graph.nodes for o in node.origin}
+    found = []
+    for patch, removed in zip(patches, texts, strict=True):
+        origin = joined_origin(*patch.remove, *patch.add)
+        lost = tuple(o for o in origin if o not in left)
+        found.append(Rewrite(rule, removed, tuple(map(_text, patch.add)), origin, lost))
+    known = {*graph.nodes, *(n for patch in patches for n in patch.remove)}
+    for node in before:
+        if node in known:
+            continue
+        found.append(Rewrite(rule, (_text(node),), (), node.origin, tuple(o for o in node.origin if o not in left)))
+    return found
 
 
 def _text(node: Node) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from ...errors import ModelError, OpaliteError, ShapeError
 from ...ir import Array, Value
 from ...ir.feeds import dtype_of, is_tensor
+from ...ir.graph import Origin
 from ...ir.symbols import with_plain_sizes
 from ..host.onnx_reference import NeedTask, emit_host
 from ..proto.constants import Constants, held_by
@@ -154,7 +155,7 @@ class GraphWalk:
             except _BAD_INPUT as e:
                 raise ModelError(f"{node.label}: {type(e).__name__}: {e}") from e
         elif function is not None:
-            self.inline(function.instantiate(node), item, "f", item.inputs, item.outputs)
+            self._inline_function(function.instantiate(node), item)
         else:
             self.visit_operator(item)
 
@@ -174,7 +175,7 @@ class GraphWalk:
         if handler is None:
             body = expand_schema(node, inputs)
             if body is not None:
-                self.inline(body, item, "f", item.inputs, item.outputs)
+                self._inline_function(body, item)
                 return
         mark = self.builder.mark()
         try:
@@ -329,6 +330,15 @@ class GraphWalk:
         for name, wanted in same:
             self.visit(make_item(internal_node("PassThrough", item.node.name, (scope.resolve(name),), wanted, {})))
         return [scope.resolve(v.name) for v in graph.outputs]
+
+    def _inline_function(self, body: GraphDef, item: Item) -> None:
+        """Import the body of a function in place of its call, whose name precedes those of the nodes."""
+        start = self.builder.mark()
+        self.inline(body, item, "f", item.inputs, item.outputs)
+        call = item.node.name or next((o for o in item.node.outputs if o), "")
+        for made in self.builder.graph.nodes[start:]:
+            made.name = f"{call}/{made.name}"
+            made.origin = tuple(Origin(o.op_type, f"{call}/{o.name}") for o in made.origin)
 
     def find_contents(self, item: Item, name: str) -> Array | None:
         """Return the contents of tensor `name` if they are known."""

@@ -34,7 +34,7 @@ class ImportRun:
     """One run of a model: `segment` is executed next; None after the last, when `outputs` are complete.
 
     sizes: the values of the segment's symbols, in the order of segment.graph.trace.symbols. tasks_run: the host tasks
-    run so far, in order.
+    run so far, in order. probes: the segments that the host has evaluated so far, because what follows depends on them.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class ImportRun:
         self.stage: Stage | None = None  # of the segment
         self.sizes: tuple[int, ...] = ()
         self.tasks_run: dict[Task, None] = {}
+        self.probes: list[Segment] = []
         self._importer = importer
         self._values: dict[str, Any] = dict(feeds)
         self._shared_names = set(feeds)  # arrays owned by the caller or by the model
@@ -133,6 +134,7 @@ class ImportRun:
                 self._shared_names.update(made)
                 self._known.update(made)
             if segment.probe:
+                self.probes.append(segment)
                 self._look_at(segment.inputs)
                 ins = [as_array(n, self._values[n]) for n in segment.inputs]
                 stage = self._finish_segment(segment, segment.evaluate(ins, self.sizes))

@@ -40,7 +40,10 @@ class RunObserver(Protocol):
     """An observer of what a run of an imported model consists of."""
 
     def segment(self, segment: Segment, sizes: tuple[int, ...], program: Program, loop: str) -> None:
-        """Called when the program of a segment has run. loop: the name of the loop whose body it is; '' outside."""
+        """Called when the program of a segment has run. loop: the label of the loop whose body it is; '' outside."""
+
+    def probe(self, segment: Segment) -> None:
+        """Called for a segment that the host evaluates, because a branch or a shape depends on its results."""
 
     def tasks(self, labels: Sequence[str], is_loop: bool, begin: float, end: float) -> None:
         """Called after tasks of the host between two segments, with the seconds of the host's clock."""

@@ -16,7 +16,7 @@ from numpy import ndarray
 from ...cl.programs.background_throttle import background_planning
 from ...importer import ImportRun, ModelImporter, Runner
 from ...importer import Task as HostTask
-from ...importer.walk.host_tasks import NodeTask, TrimTask
+from ...importer.walk.host_tasks import ItemTask, NodeTask, TrimTask
 from ...importer.walk.import_run import Selection
 from ...importer.walk.loop_body_tasks import BodyTask
 from ...importer.walk.segments import GraphOutput, Segment
@@ -53,7 +53,8 @@ class Pass:
 
     jobs: gets jobs to submit after the run; None if nothing may be left to the background. feeds: of the model itself,
     None in a body. store: gets plans that the pass makes. only: the one segment of the run with what ran, if nothing
-    but host operators follows. parts: what ran. has_bodies: the host ran the body of a loop.
+    but host operators follows. parts: what ran. has_bodies: the host ran the body of a loop. loop: the label of
+    the loop whose body it passes over; '' for a model.
     """
 
     jobs: list[CompileJob] | None
@@ -62,6 +63,7 @@ class Pass:
     only: tuple[Compiled, SizedProgram, Segment, Selection] | None = None
     parts: list[tuple[Segment, Compiled]] = field(default_factory=list)
     has_bodies: bool = False
+    loop: str = ""
 
 
 class SegmentRuns:
@@ -123,7 +125,9 @@ class SegmentRuns:
         targets = {} if run_pass.feeds is None else request.targets
 
         def run_body(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
-            return self._run(body, inner, model_run, Pass(jobs))
+            tasks = () if run.segment is None else run.segment.tasks
+            labels = (t.label for t in tasks if isinstance(t, BodyTask) and t.body.importer is body)
+            return self._run(body, inner, model_run, Pass(jobs, loop=next(labels, body.name)))
 
         loops = LoopRunner(self, run_body, model_run)
         clock = time.perf_counter
@@ -191,7 +195,7 @@ class SegmentRuns:
             model_run.note(compiled, at, executable)
             model_run.release_if_idle()
             if observer is not None:
-                observer.segment(segment, sizes, at.program, "" if run_pass.feeds is not None else importer.name)
+                observer.segment(segment, sizes, at.program, run_pass.loop)
             started = clock()
             with throttled:
                 run.advance(outputs)
@@ -204,6 +208,9 @@ class SegmentRuns:
                 _refuse_tasks(run)
         model_run.untrack(pending)
         model_run.record.note(*loops.notes.values())
+        if observer is not None:
+            for probe in run.probes:
+                observer.probe(probe)
         for task in run.tasks_run:
             run_pass.has_bodies |= isinstance(task, BodyTask)
             model_run.record.add_host(_task_report(task))
@@ -354,4 +361,8 @@ def _refuse_tasks(run: ImportRun) -> None:
 def _task_report(task: HostTask) -> NodeReport:
     # A trim only cuts off rows that the device has computed and counted: part of the transfer.
     target = "transfer" if isinstance(task, TrimTask) else "host"
-    return task_report(task.label, task.label.split(" ")[0], task.reason, target)
+    report = task_report(task.label, task.label.split(" ")[0], task.reason, target)
+    if isinstance(task, ItemTask):
+        node = task.item.node
+        report.model_nodes = ((node.op_type, node.name or next((o for o in node.outputs if o), "")),)
+    return report

@@ -38,7 +38,7 @@ def _measure_flops(rt: Runtime) -> float:
     y = rt.allocate(items * width * 4)
     program = rt.build(text, "", "peak.cl")
     launch = rt.prepare(program, "peak", [y, np.float32(0.5), np.int32(_ROUNDS)], (items,), group, "peak")
-    return 2.0 * width * _CHAINS * _ROUNDS * items / _best(rt, launch)
+    return 2.0 * width * _CHAINS * _ROUNDS * items / best_seconds(rt, launch)
 
 
 def measure_bandwidth(rt: Runtime) -> float:
@@ -55,10 +55,11 @@ def measure_bandwidth(rt: Runtime) -> float:
     group = min(group, rt.info.max_work_group_size)
     items = nbytes // size // group * group
     launch = rt.prepare(rt.build(text, "", "copy.cl"), "copy", [x, y], (items,), (group,), "copy")
-    return 2.0 * size * items / _best(rt, launch)
+    return 2.0 * size * items / best_seconds(rt, launch)
 
 
-def _best(rt: Runtime, launch: PreparedLaunch) -> float:
+def best_seconds(rt: Runtime, launch: PreparedLaunch) -> float:
+    """The least seconds of a few launches."""
     seconds = []
     for _ in range(_REPEATS):
         event = launch.enqueue(rt.profiling_queue)

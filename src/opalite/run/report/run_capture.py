@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Part:
     """One program. graph: as imported, before any pass; None for a bundle. sizes: of its symbols.
 
-    loop: the name of the loop whose body it is; '' outside of loops.
+    loop: the label of the loop whose body it is; '' outside of loops.
     """
 
     program: Program
@@ -33,8 +33,9 @@ class Part:
 class RunCapture:
     """The parts of a model on a device, in the order of their first run.
 
-    options: by which they were planned; None for a bundle. tasks: host operators between them. profile: of the runs;
-    None for a plan, whose times are estimates. notes: sentences on tier, strategy, precision and memory.
+    options: by which they were planned; None for a bundle. tasks: host operators between them. probes: graphs that the
+    host evaluates, because a branch or a shape depends on their results. profile: of the runs; None for a plan, whose
+    times are estimates. notes: sentences on tier, strategy, precision and memory.
     """
 
     device: DeviceInfo
@@ -42,6 +43,7 @@ class RunCapture:
     parts: list[Part] = field(default_factory=list)
     options: PlanOptions | None = None
     tasks: list[NodeReport] = field(default_factory=list)
+    probes: list[Graph] = field(default_factory=list)
     profile: Profile | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -58,6 +60,11 @@ class PartObserver:
         if id(program) not in self._seen:
             self._seen.add(id(program))
             self._capture.parts.append(Part(program, segment.graph, sizes, loop))
+
+    def probe(self, segment: Segment) -> None:
+        """Add a graph that the host evaluates, once."""
+        if segment.graph not in self._capture.probes:
+            self._capture.probes.append(segment.graph)
 
     def tasks(self, labels: Sequence[str], is_loop: bool, begin: float, end: float) -> None:
         """Record tasks of the host."""
