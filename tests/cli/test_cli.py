@@ -419,42 +419,28 @@ def test_compile_says_what_is_wrong_with_paths_without_names() -> None:
 # profile
 
 
-def test_profile_writes_a_trace_and_a_page_of_its_own() -> None:
-    text = opalite("profile", "net.onnx", "--iterations", "2", "--trace", "t.json", "--html", "t.html", "--limit", "1")
+def test_profile_writes_a_trace() -> None:
+    text = opalite("profile", "net.onnx", "--iterations", "2", "--trace", "t.json", "--limit", "1")
     for word in (
         "GFLOP/s",
         "of peak",
         "measured peaks",
         "launches",
         "wrote t.json",
-        "wrote t.html",
         "hits/misses: programs",
     ):
         assert word in text
     events = json.loads(Path("t.json").read_text())["traceEvents"]
     assert {e["name"] for e in events} >= {"process_name", "Softmax node 'prob'"}
     assert all(e["dur"] >= 0 for e in events if e["ph"] == "X")
-    page = Path("t.html").read_text()
-    assert page.startswith("<!doctype html>")
-    assert "conv1" in page
-    timeline, roofline, memory = (page.split(f"<h2>{title}")[1] for title in ("Timeline", "Roofline", "Memory plan"))
-    timeline, roofline, memory = (part.partition("<h2>")[0] for part in (timeline, roofline, memory))
-    (launches,) = map(int, re.findall(r"run, (\d+) launches", text))
-    assert timeline.count("<rect") == launches, "a bar for each launch of the last run"
-    assert roofline.count("<polyline") == 1
-    assert 1 <= roofline.count("<circle") <= launches, "a dot for each launch that computes"
-    assert re.search(r"memory: arena [\d.]+ MB by", memory)
-    assert len(re.findall(r"<title>\S+: \d+ bytes from \d+ on, steps \d+ to \d+</title>", memory)) >= 2
-    for outside in ("http", "<script", "<link", "src=", "url("):
-        assert outside not in page
     assert "folder does not exist" in opalite("profile", "net.onnx", "--trace", "none/t.json", code=1)
 
 
 def test_profile_of_a_model_without_launches() -> None:
     save(make_model([helper.make_node("Identity", ["x"], ["y"])], [port("x", [2])], [port("y", [2])]), "id.onnx")
-    text = opalite("profile", "id.onnx", "--html", "t.html", "--trace", "t.json")
+    text = opalite("profile", "id.onnx", "--trace", "t.json")
     assert "device 0.000 ms" in text
-    assert "Nothing was launched" in Path("t.html").read_text()
+    assert not [e for e in json.loads(Path("t.json").read_text())["traceEvents"] if e["ph"] == "X"]
 
 
 # devices

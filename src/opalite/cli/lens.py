@@ -14,6 +14,7 @@ from ..errors import InputError
 from ..ir.device.device_descriptions import is_description
 from .console import make_console, print_lines
 from .described_device import described_plan
+from .json_report import json_option, wants_json
 from .output_files import check_writable, write_text
 from .session_inputs import session_inputs, settle_precision
 from .shared_options import file_option, model_argument, option_value, seed_option, session_kwargs, session_options
@@ -24,72 +25,106 @@ from .shared_options import file_option, model_argument, option_value, seed_opti
 @file_option
 @seed_option
 @click.option(
-    "-o",
-    "output",
-    default=None,
-    metavar="FILE",
-    help="The page, or the document alone if FILE ends in .json.  [default: MODEL.lens.html]",
+    "-o", "output", default=None, metavar="FILE", help="A page .html, or its data .json.  [default: MODEL.lens.html]"
 )
 @click.option("--runs", type=click.IntRange(min=1), default=10, show_default=True, help="Measured runs.")
+@click.option("--verify", "verifies", is_flag=True, help="Compare each node with its NumPy reference.")
 @click.option(
     "--against",
     multiple=True,
     metavar="MODEL|FILE.json",
-    help="Compare with another model, or with what -o has written.",
+    help="Compare with another model, or with what -o FILE.json has written.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The document as JSON, in place of a page.")
+@click.option(
+    "--serve",
+    type=click.IntRange(0, 65535),
+    is_flag=False,
+    flag_value=0,
+    default=None,
+    metavar="[PORT]",
+    help="Serve the page to this machine alone, at a free port by default.",
+)
+@json_option("Print the page's data as JSON, and nothing else, on standard output.")
 @session_options
-def command(model: str, output: str | None, runs: int, against: tuple[str, ...], as_json: bool) -> None:
-    """Show MODEL's graph beside the program made of it: kernels, sources, memory, rewrites, and times of typical runs.
+def command(
+    model: str, output: str | None, runs: int, verifies: bool, against: tuple[str, ...], serve: int | None
+) -> None:
+    """Write a page that shows MODEL's graph beside the program made of it.
 
-    --device also takes the description of a device that is not here; times are estimates then.
+    Choose a node to see its kernel and all candidates, the rewrites that touched it, its source, work-groups, memory
+    and times of typical runs. --device also takes the description of a device that is not here; times are estimates
+    then.
     """
     from ..lens.document import lens_file
-    from ..lens.page import check_packages, render
 
-    path = output or (None if as_json else f"{Path(model).stem}.lens.html")
-    is_page = path is not None and not path.endswith(".json")
-    check_writable(path)
-    if is_page:
+    if output is not None and not output.endswith((".html", ".json")):
+        raise InputError(f"-o {output}: write a page, .html, or its data, .json")
+    if output is None and not wants_json() and serve is None:
+        output = f"{Path(model).stem}.lens.html"
+    check_writable(output)
+    if serve is not None or (output is not None and output.endswith(".html")):
+        from ..lens.page import check_packages
+
         check_packages()
-    documents = [_document(model, runs)]
-    for other in against:
-        documents += _read_documents(other) if other.endswith(".json") else [_document(other, runs)]
-    lens = lens_file(documents)
-    if as_json:
-        click.echo(json.dumps(lens))
-    if path is not None:
-        write_text(path, render(lens) if is_page else json.dumps(lens))
-        click.echo(f"wrote {path}", err=as_json)
+    before = {path: _read_document(path) for path in against if path.endswith(".json")}
+    documents = [_document(model, runs, verifies)]
+    documents += [before[other] if other in before else _document(other, runs, verifies) for other in against]
+    _write(lens_file(documents), output, serve)
 
 
-def _document(model: str, runs: int) -> dict[str, Any]:
+def _write(lens: dict[str, Any], output: str | None, serve: int | None) -> None:
+    """Write, print and serve the documents, as the options ask."""
+    text = json.dumps(lens, allow_nan=False)
+    if wants_json():
+        click.echo(text)
+    page = ""
+    if serve is not None or (output is not None and output.endswith(".html")):
+        from ..lens.page import render
+
+        page = render(lens)
+    if output is not None:
+        write_text(output, page if output.endswith(".html") else text)
+        click.echo(f"wrote {output}", err=wants_json())
+    if serve is not None:
+        from ..lens.serve_page import serve_page
+
+        serve_page(page, serve, lambda address: click.echo(f"{address}  (Ctrl-C ends)", err=True))
+
+
+def _document(model: str, runs: int, verifies: bool) -> dict[str, Any]:
     """The document of a model, on the device or description that --device names."""
     from ..lens.document import lens_document
-    from ..lens.measure_units import measure_units
     from ..plan.bundle.bundle import is_bundle
     from ..run.model.imported_model import ImportedModel
 
-    console = make_console(stderr=True)
     imported = None if is_bundle(model) else ImportedModel(model)
-    about: dict[str, Any] = (
-        {} if imported is None else {"opset": imported.opset, "producer": imported.meta.producer_name}
-    )
-    units: dict[str, float] = {}
-    if is_description(option_value("device")):
-        capture = described_plan(model).capture()
-    else:
-        from ..run.api.session.inference_session import InferenceSession
-
-        with InferenceSession(model, **session_kwargs()) as session:
-            inputs = session_inputs(session)
-            with inputs.explained():
-                settle_precision(session, inputs, console)
-                capture = session.capture(inputs.feeds, runs)
-                units = measure_units(session.runtime)
-            print_lines(console, inputs.assumptions())
+    about = {} if imported is None else {"opset": imported.opset, "producer": imported.meta.producer_name}
     graph = None if imported is None else imported.importer.graph
-    return lens_document(capture, graph, name=Path(model).name, command=_typed(), about=about, units=units)
+    names: dict[str, Any] = {"name": Path(model).name, "command": _typed(), "about": about}
+    if is_description(device := option_value("device")):
+        if verifies:
+            raise InputError(f"{device} describes a device that is not here, so that nothing can be verified on it")
+        return lens_document(described_plan(model).capture(), graph, **names)
+    from ..lens.measure_units import measure_units
+    from ..lens.node_errors import add_errors
+    from ..run.api.session.inference_session import InferenceSession
+    from ..run.report.verify_nodes import verify_model
+
+    console, settings = make_console(stderr=True), session_kwargs()
+    with InferenceSession(model, **settings) as session:
+        inputs = session_inputs(session)
+        with inputs.explained():
+            settle_precision(session, inputs, console)
+            capture = session.capture(inputs.feeds, runs)
+            units = measure_units(session.runtime)
+        policy = session.precision_policy
+        print_lines(console, inputs.assumptions())
+    document = lens_document(capture, graph, **names, units=units)
+    if verifies:
+        memory = settings.get("memory") or "auto"
+        found = verify_model(model, inputs.feeds, device=settings.get("device"), precision=policy, memory=memory)
+        add_errors(document, found)
+    return document
 
 
 def _typed() -> str:
@@ -97,11 +132,12 @@ def _typed() -> str:
     return " ".join([os.path.basename(sys.argv[0]).replace("__main__.py", "opalite"), *sys.argv[1:]])
 
 
-def _read_documents(path: str) -> list[dict[str, Any]]:
+def _read_document(path: str) -> dict[str, Any]:
+    """The first document of a file."""
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
         if found["opalite_lens"] != 1:
             raise InputError(f"{path} was written by another version of `opalite lens`; write it again")
-        return list(found["documents"][:1])
-    except (OSError, ValueError, KeyError, TypeError) as e:
+        return dict(found["documents"][0])
+    except (OSError, ValueError, LookupError, TypeError) as e:
         raise InputError(f"{path} does not hold a document ({e}); `opalite lens MODEL -o FILE.json` writes one") from e

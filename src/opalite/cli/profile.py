@@ -20,7 +20,6 @@ from .shared_options import file_option, model_argument, option_value, seed_opti
 from .tables import Column, print_table
 
 if TYPE_CHECKING:
-    from ..run.api.session.inference_session import InferenceSession
     from ..run.report.device_plan import DevicePlan
 
 
@@ -30,16 +29,13 @@ if TYPE_CHECKING:
 @seed_option
 @click.option("--iterations", type=click.IntRange(min=1), default=10, show_default=True, help="Profiled runs.")
 @click.option("--trace", default=None, metavar="FILE.json", help="Write a Chrome trace; opens in Perfetto.")
-@click.option(
-    "--html", default=None, metavar="FILE.html", help="Write a self-contained page: timeline, roofline, memory."
-)
 @click.option("--limit", type=click.IntRange(min=0), default=40, show_default=True, help="Rows by node; 0 shows all.")
 @click.option(
     "--plan", "planned", is_flag=True, help="Estimates by the plan, without a run; --device may be a description."
 )
 @json_options
 @session_options
-def command(model: str, iterations: int, trace: str | None, html: str | None, limit: int, planned: bool) -> None:
+def command(model: str, iterations: int, trace: str | None, limit: int, planned: bool) -> None:
     """Profile MODEL: queued, submitted, started and ended times of every launch."""
     if planned:
         _profile_plan(model, limit)
@@ -48,14 +44,16 @@ def command(model: str, iterations: int, trace: str | None, html: str | None, li
         raise InputError(f"{device} describes a device that is not here, so that nothing can be timed; give --plan too")
     from ..run.api.session.inference_session import InferenceSession
 
-    check_writable(trace, html)
+    check_writable(trace)
     session = InferenceSession(model, **session_kwargs())
     inputs = session_inputs(session)
     console = make_console()
     with inputs.explained():
         settle_precision(session, inputs, console)
         profile = session.profile(inputs.feeds, iterations=iterations)
-    _write_files(session, profile, trace, html)
+    if trace is not None:
+        write_text(trace, profile.to_chrome_trace())
+        click.echo(f"wrote {trace}", err=True)
     if report(_record(model, profile, precision_lines(session, inputs))):
         return
     print_lines(console, inputs.assumptions())
@@ -74,17 +72,6 @@ def command(model: str, iterations: int, trace: str | None, html: str | None, li
         p = profile.peaks
         console.print(f"measured peaks: {p.flops / 1e9:.0f} GFLOP/s, {p.bandwidth / 1e9:.1f} GB/s")
     print_caches(console)
-
-
-def _write_files(session: InferenceSession, profile: Profile, trace: str | None, html: str | None) -> None:
-    if trace is not None:
-        write_text(trace, profile.to_chrome_trace())
-        click.echo(f"wrote {trace}", err=True)
-    if html is not None:
-        from ..run.report.profile_page import render_page
-
-        write_text(html, render_page(profile, session.explain()))
-        click.echo(f"wrote {html}", err=True)
 
 
 def _record(model: str, profile: Profile, precision: Sequence[str]) -> dict[str, Any]:

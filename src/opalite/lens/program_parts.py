@@ -258,7 +258,8 @@ def _defines(options: str) -> list[tuple[str, str]]:
 def _plain(value: Any) -> Any:
     """A number of NumPy as JSON's."""
     number = value.item() if hasattr(value, "item") else value
-    return number if isinstance(number, int | float | str | bool) else str(number)
+    is_plain = isinstance(number, int | str) or (isinstance(number, float) and math.isfinite(number))
+    return number if is_plain else str(number)
 
 
 def _finite_ms(seconds: float) -> float | None:

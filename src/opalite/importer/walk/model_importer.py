@@ -16,7 +16,10 @@ from .symbolic_dims import ALL_STATIC, DimSpec, DynamicDims, declared_dims
 
 
 class ModelImporter:
-    """Imports one graph (of a model or of a loop body) for any input shapes."""
+    """Imports one graph (of a model or of a loop body) for any input shapes.
+
+    loop: the label of the loop whose body it is; '' for a model.
+    """
 
     def __init__(
         self,
@@ -32,6 +35,7 @@ class ModelImporter:
         body's inputs; None for a model.
         """
         self.graph = graph
+        self.loop = ""
         self.symbols = bool(knobs.get("OPALITE_SYMBOLS")) if symbols is None else symbols
         self._body_dims = body_dims
         self.name = graph.name or "model"
@@ -64,6 +68,7 @@ class ModelImporter:
         key = (item.outputs, item.node.op_type, body.name, *constants)
         if key not in self._nested:
             self._nested[key] = ModelImporter(body, self.functions, constants, self.symbols, dims)
+            self._nested[key].loop = item.node.label
         return self._nested[key]
 
 

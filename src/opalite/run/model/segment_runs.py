@@ -53,8 +53,7 @@ class Pass:
 
     jobs: gets jobs to submit after the run; None if nothing may be left to the background. feeds: of the model itself,
     None in a body. store: gets plans that the pass makes. only: the one segment of the run with what ran, if nothing
-    but host operators follows. parts: what ran. has_bodies: the host ran the body of a loop. loop: the label of
-    the loop whose body it passes over; '' for a model.
+    but host operators follows. parts: what ran. has_bodies: the host ran the body of a loop.
     """
 
     jobs: list[CompileJob] | None
@@ -63,7 +62,6 @@ class Pass:
     only: tuple[Compiled, SizedProgram, Segment, Selection] | None = None
     parts: list[tuple[Segment, Compiled]] = field(default_factory=list)
     has_bodies: bool = False
-    loop: str = ""
 
 
 class SegmentRuns:
@@ -125,9 +123,7 @@ class SegmentRuns:
         targets = {} if run_pass.feeds is None else request.targets
 
         def run_body(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
-            tasks = () if run.segment is None else run.segment.tasks
-            labels = (t.label for t in tasks if isinstance(t, BodyTask) and t.body.importer is body)
-            return self._run(body, inner, model_run, Pass(jobs, loop=next(labels, body.name)))
+            return self._run(body, inner, model_run, Pass(jobs))
 
         loops = LoopRunner(self, run_body, model_run)
         clock = time.perf_counter
@@ -195,7 +191,7 @@ class SegmentRuns:
             model_run.note(compiled, at, executable)
             model_run.release_if_idle()
             if observer is not None:
-                observer.segment(segment, sizes, at.program, run_pass.loop)
+                observer.segment(segment, sizes, at.program, importer.loop)
             started = clock()
             with throttled:
                 run.advance(outputs)

@@ -17,7 +17,6 @@ from ...ir.tensor_type import TensorType
 from ...lazy_dataclass import dataclass
 from ...plan.control_flow import FlowStep, RunLoop, RunProgram, Switch
 from ...plan.program import LaunchStep, MemoryReport, NodeReport, Program
-from ..execute.memory.slot_memory import arena_regions
 from ..model.background.plan_graph import compute_largest
 from ..model.compile_options import CompileOptions
 from ..model.imported_model import ImportedModel
@@ -108,7 +107,6 @@ class DevicePlan:
         found = Explanation(self.device.title, nodes=self.nodes)
         for program in self.programs:
             found.memory.append(program.memory)
-            found.arenas.append(arena_regions(program))
         found.notes.append("planned by the device's description; times are estimates")
         return found
 

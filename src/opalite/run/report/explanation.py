@@ -7,7 +7,6 @@ from dataclasses import field
 
 from ...lazy_dataclass import dataclass
 from ...plan.program import MemoryReport, NodeReport
-from ..execute.memory.slot_memory import ArenaRegion, arena_regions
 from ..execute.run_trace import RunRecord
 
 
@@ -18,7 +17,6 @@ class Explanation:
     device: str
     nodes: list[NodeReport] = field(default_factory=list)
     memory: list[MemoryReport] = field(default_factory=list)
-    arenas: list[list[ArenaRegion]] = field(default_factory=list)  # the tensors of each arena, parallel to `memory`
     notes: list[str] = field(default_factory=list)
     precision: list[str] = field(default_factory=list)  # sentences on the storage of float32 values
     tier: str = ""  # a sentence on the tier of the programs
@@ -108,7 +106,6 @@ def explain(device: str, run_record: RunRecord) -> Explanation:
         else:
             found.nodes.extend(item.placement)
             found.memory.append(item.memory)
-            found.arenas.append(arena_regions(item))
     if found.python_nodes:
         nodes = ", ".join(f"{n.origin or n.op} '{n.name}'" for n in found.python_nodes)
         found.notes.append(f"Python computes {nodes}, by onnx's reference evaluator, which is slow")

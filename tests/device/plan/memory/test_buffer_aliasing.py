@@ -14,12 +14,12 @@ from opalite.cl.runtime import Runtime
 from opalite.errors import BundleError
 from opalite.ir import Graph
 from opalite.ir.device.device_family import SLOW_SUB_BUFFERS
+from opalite.lens.document import lens_document
 from opalite.passes.pipeline import place
 from opalite.plan.bundle import read_bundle as bundles
 from opalite.plan.emit_program import emit
 from opalite.plan.program import LaunchStep, Program
 from opalite.run.execute.executable import Executable
-from opalite.run.report.profile_page import render_page
 
 from ....helpers.graphs import check_same, feeds_for, run_graph
 from ....helpers.small_models import dense, noise
@@ -93,14 +93,15 @@ def test_a_session_tells_what_is_free_and_where(nesting: Runtime) -> None:
     assert "moves no data: its inputs are computed in its memory" in told.node("join2").why
     assert told.node("join1").why.endswith("inside %f")
     assert f", {told.memory[0].nested} tensors inside others" in str(told)
-    whole = next(r for r in told.arenas[0] if r.label == "f")
-    for region in told.arenas[0]:
-        if region.within:
-            assert region.within == "f"
-            assert whole.offset <= region.offset
-            assert region.offset + region.nbytes <= whole.offset + whole.nbytes
-            assert whole.first <= region.first <= region.last <= whole.last
-    assert ", inside f," in render_page(session.profile(FEEDS, iterations=2), told)
+    boxes = lens_document(session.capture(FEEDS, 1), None, name="dense")["program"]["boxes"]
+    nested = [b for b in boxes if b["within"] is not None]
+    assert nested
+    for box in nested:
+        whole = boxes[box["within"]]
+        assert whole["label"] == "f"
+        assert whole["offset"] <= box["offset"]
+        assert box["offset"] + box["bytes"] <= whole["offset"] + whole["bytes"]
+        assert whole["first"] <= box["first"] <= box["last"] <= whole["last"]
 
 
 def test_replays_of_nested_tensors(nesting: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:

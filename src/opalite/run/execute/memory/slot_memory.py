@@ -18,7 +18,6 @@ from ....errors import DeviceMemoryError
 from ....ir.constants.lazy_array import ContentInfo, LazyArray
 from ....ir.device.device_family import SLOW_SUB_BUFFERS
 from ....ir.dtype import DType
-from ....lazy_dataclass import dataclass
 from ....plan.program import DownloadStep, LaunchStep, Program, Slot, SlotArg, Step, Storage, UploadStep
 
 M = TypeVar("M")
@@ -282,29 +281,6 @@ def _widened(offset: int, nbytes: int, alignment: int, growth: float) -> tuple[i
         return offset, nbytes
     start = alignment * int(offset // alignment * growth)
     return start, alignment * int(-(-(offset + nbytes) // alignment) * growth) - start
-
-
-@dataclass(frozen=True)
-class ArenaRegion:
-    """Bytes `offset` to `offset + nbytes` of the arena, in use from step `first` to step `last` of a Program.
-
-    within: the label of the tensor that the region is a part of; '' if it is not a part.
-    """
-
-    label: str
-    offset: int
-    nbytes: int
-    first: int
-    last: int
-    within: str = ""
-
-
-def arena_regions(program: Program) -> list[ArenaRegion]:
-    """The regions of the arena that the Program's steps use. A region is in use while any of its parts is."""
-    lives = slot_lives(program)
-    labels = {s.id: s.label for s in program.slots}
-    pooled = [s for s in program.slots if s.storage is Storage.DYNAMIC and s.image is None and s.id in lives]
-    return [ArenaRegion(s.label, s.offset, s.nbytes, *lives[s.id], labels.get(s.within, "")) for s in pooled]
 
 
 def slot_lives(program: Program) -> dict[int, tuple[int, int]]:
