@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+import onnx
 import opalite
 from onnx import TensorProto, helper
+from opalite.cli import main
 from opalite.lens.document import lens_document
 from opalite.run.model.imported_model import ImportedModel
 from tests.helpers.small_models import classifier, make_model, noise, port
@@ -143,6 +146,40 @@ def test_a_call_of_a_function_is_one_node(document: Callable[..., dict[str, Any]
     assert fates(found) == dict.fromkeys(("call", "product", "again"), "launch")
     calls = {n["name"]: n for n in found["graph"]["nodes"]}
     assert set(calls["call"]["launches"]).isdisjoint(calls["again"]["launches"])
+
+
+def test_the_command_compares_each_node_with_its_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device_id: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(classifier([1, 3, 8, 8]), "net.onnx")
+    args = ["lens", "net.onnx", "--verify", "--runs", "2", "-o", "net.json"]
+    result = CliRunner().invoke(main, [*args, *(["--device", device_id] if device_id else [])])
+    assert result.exit_code == 0, result.output
+    (found,) = json.loads(Path("net.json").read_text())["documents"]
+    assert found["header"]["command"]
+    assert all(n["error"]["passed"] for n in found["graph"]["nodes"] if n["fate"] == "launch")
+    assert {check["what"] for check in found["checks"]} >= {"output 'y'"}
+    assert all(check["passed"] for check in found["checks"])
+
+
+def test_wrong_options_get_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(classifier([1, 3, 8, 8]), path)
+    (tmp_path / "other.json").write_text("{}")
+    (tmp_path / "old.json").write_text('{"opalite_lens": 0, "documents": []}')
+    (tmp_path / "text.onnx").write_text("hello")
+    for args, words in (
+        ([path, "-o", "page.pdf"], "write a page, .html, or its data, .json"),
+        ([path, "--json", "--against", tmp_path / "other.json"], "does not hold a document"),
+        ([path, "--json", "--against", tmp_path / "old.json"], "another version"),
+        ([path, "--json", "--device", "adreno_640", "--verify"], "not here"),
+        ([tmp_path / "text.onnx", "--json"], "ONNX"),
+    ):
+        result = CliRunner().invoke(main, ["lens", *map(str, args)])
+        assert result.exit_code == 1
+        assert words in result.output
+        assert "Traceback" not in result.output
 
 
 def test_a_bundle_shows_what_it_still_knows(tmp_path: Path, device_id: str) -> None:

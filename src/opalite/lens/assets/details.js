@@ -160,7 +160,7 @@ function modelDetails(node) {
       [
         "error",
         error
-          ? el("span", { class: error.passed ? "good" : "bad" }, `${error.difference} against float64, ${error.allowed} allowed: ${error.passed ? "passes" : "fails"}`)
+          ? el("span", { class: error.passed ? "good" : "bad" }, `${error.difference ?? "infinite"} from the NumPy reference, ${error.allowed} allowed: ${error.passed ? "passes" : "fails"}`)
           : "",
       ],
     ]),

@@ -6,7 +6,7 @@ import itertools
 
 from opalite.cl.memory.buffer_pool import BufferPool
 from opalite.plan.program import LaunchStep, Program, Slot, SlotArg, Storage
-from opalite.run.execute.memory.slot_memory import ArenaRegion, arena_regions, pool_slots
+from opalite.run.execute.memory.slot_memory import pool_slots, slot_lives
 
 
 def launch(*slots: int) -> LaunchStep:
@@ -23,12 +23,12 @@ def test_buffers_are_reused_only_when_their_slot_is_dead() -> None:
     assert found[3] is found[1]
 
 
-def test_regions_tell_where_and_when_memory_is_in_use() -> None:
+def test_slots_live_from_their_first_step_to_their_last() -> None:
     slots = [Slot(0, 64, Storage.DYNAMIC, 0, label="a"), Slot(1, 32, Storage.DYNAMIC, 64, label="b")]
     slots += [Slot(2, 64, Storage.STATIC), Slot(3, 64, Storage.SEPARATE), Slot(4, 16, Storage.DYNAMIC, 0, label="c")]
     steps = [launch(2, 0), launch(0, 1), launch(1, 4), launch(4, 3)]
-    found = arena_regions(Program("p", slots=slots, steps=list(steps)))
-    assert found == [ArenaRegion("a", 0, 64, 0, 1), ArenaRegion("b", 64, 32, 1, 2), ArenaRegion("c", 0, 16, 2, 3)]
+    found = slot_lives(Program("p", slots=slots, steps=list(steps)))
+    assert found == {2: (0, 0), 0: (0, 1), 1: (1, 2), 4: (2, 3), 3: (3, 3)}
 
 
 def test_tensors_inside_others() -> None:
@@ -36,8 +36,5 @@ def test_tensors_inside_others() -> None:
     whole, other = Slot(0, 256, Storage.DYNAMIC, 128, label="whole"), Slot(3, 64, Storage.DYNAMIC, 0, label="c")
     parts = [Slot(i + 1, 128, Storage.DYNAMIC, 128 * (i + 1), label="ab"[i], within=0) for i in range(2)]
     program = Program("p", slots=[whole, *parts, other], steps=[launch(1, 3), launch(2), launch(0, 3)])
-    found = {r.label: r for r in arena_regions(program)}
-    assert found["whole"] == ArenaRegion("whole", 128, 256, 0, 2)
-    assert found["a"] == ArenaRegion("a", 128, 128, 0, 0, "whole")
-    assert found["b"] == ArenaRegion("b", 256, 128, 1, 1, "whole")
+    assert slot_lives(program) == {0: (0, 2), 1: (0, 0), 2: (1, 1), 3: (0, 2)}
     assert sorted(pool_slots(program, BufferPool(lambda nbytes: object()))) == [3]
