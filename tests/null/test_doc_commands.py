@@ -33,7 +33,7 @@ def test_a_command_could_be_run(command: Command, scene: Path) -> None:
     [
         ("opalite run model.onnx --presicion fp16", "No such option"),
         ("opalite runs model.onnx", "No such command"),
-        ("opalite profile model.onnx --html", "requires an argument"),
+        ("opalite profile model.onnx --trace", "requires an argument"),
         ("opalite run model.onnx --seed many", "not a valid integer"),
         ("python -m benchmarks.comparison model.onnx", "no module"),
         ("python -m benchmarks.compare model.onnx --engine-list opalite", "unrecognized arguments"),
