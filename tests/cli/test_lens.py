@@ -45,7 +45,7 @@ def test_the_page_is_the_default(model: Path) -> None:
     assert result.stdout.strip() == "wrote small.lens.html"
     html = Path("small.lens.html").read_text("utf-8")
     assert html.startswith("<!doctype html>")
-    assert '"name":"conv1"' in html
+    assert "<title>small.onnx - opalite lens</title>" in html
 
 
 def test_a_document_needs_no_extra(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

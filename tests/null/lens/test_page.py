@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import re
 import sys
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,11 @@ from opalite.lens.page import render
 from ...helpers.lens_documents import made_document, made_lens
 
 MOST_BYTES = 3_000_000
+
+
+def document_of(html: str) -> Any:
+    (text,) = re.findall(r'<script type="text/plain" id="lens">(.*?)</script>', html)
+    return json.loads(gzip.decompress(base64.b64decode(text)))
 
 
 @pytest.mark.parametrize("package", ["bokeh", "fast_sugiyama"])
@@ -38,8 +46,7 @@ class TestOfAWholePage:
         ]
         lens = made_lens(made_document(4, names))
         html = render(lens)
-        (text,) = re.findall(r'<script type="application/json" id="lens">(.*?)</script>', html, re.DOTALL)
-        read = json.loads(text)
+        read = document_of(html)
         assert [n["name"] for n in read["documents"][0]["graph"]["nodes"][::2]] == names
         assert len(re.findall(r"<script", html, re.IGNORECASE)) == 3, "data, library and code, and nothing of the names"
 
@@ -56,6 +63,5 @@ class TestOfAWholePage:
         document["graph"]["nodes"].append(
             {"name": "w", "op": "Constant", "inputs": [], "outputs": ["w0"], "launches": [], "nodes": []}
         )
-        (text,) = re.findall(r'id="lens">(.*?)</script>', render(made_lens(document)), re.DOTALL)
-        layout = json.loads(text)["documents"][0]["layout"]["graph"]
+        layout = document_of(render(made_lens(document)))["documents"][0]["layout"]["graph"]
         assert layout["ids"] == [0, 1, 2, 3]

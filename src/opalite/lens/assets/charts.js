@@ -2,7 +2,7 @@
 
 function charts() {
   if (!window.Bokeh) {
-    document.head.append(el("script", {}, byId("charts-library").textContent));
+    document.head.append(el("script", {}, chartsLibrary));
     window.Bokeh.set_log_level("error");
   }
   return window.Bokeh;
@@ -130,6 +130,10 @@ function chartView(draw) {
     view.replaceChildren();
     marks = draw(view);
     view.onselect(counterparts(selection.kind, selection.id));
+  };
+  view.redraw = () => {
+    drawn = "";
+    view.onshow();
   };
   view.onselect = (sets) => marks && marks(sets);
   view.ontheme = () => view.isConnected && view.onshow();

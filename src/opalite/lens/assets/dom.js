@@ -14,6 +14,12 @@ function el(tag, attributes = {}, ...children) {
   return element;
 }
 
+// The text of an element that holds it compressed: gzip as base64.
+async function unpacked(id) {
+  const bytes = Uint8Array.from(atob(byId(id).textContent), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 
 function significant(value) {

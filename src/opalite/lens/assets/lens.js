@@ -1,6 +1,7 @@
 // The documents of the page, the one that is shown, and what is chosen in it.
 
-const lens = JSON.parse(byId("lens").textContent);
+const [lensText, chartsLibrary] = await Promise.all([unpacked("lens"), unpacked("charts-library")]);
+const lens = JSON.parse(lensText);
 const KIND_COLOURS = { upload: "c-transfer", download: "c-transfer", host: "c-host", loop: "c-rest" };
 
 // A document with what the views look up again and again.

@@ -1,0 +1,139 @@
+// Drift along the graph: error, signal to noise and range of every value, and what follows from a tolerance.
+
+const MEASURES = {
+  error: { title: "Error", axis: "share of the largest value", isLog: true, series: [["relative", "so far"], ["own", "added by the node"]] },
+  snr: { title: "Signal to noise", axis: "dB", isLog: false, series: [["snr_db", "signal to noise"]] },
+  range: { title: "Range", axis: "magnitude", isLog: true, series: [["largest", "largest"], ["smallest", "smallest"]] },
+};
+
+// The model's nodes that a point stands for.
+function nodesOfPoint(point) {
+  const names = new Set(point.nodes);
+  return doc.graph.nodes.filter((node) => names.has(node.name)).map((node) => node.id);
+}
+
+const choosePoint = (point, from) => {
+  const [first] = nodesOfPoint(point);
+  if (isNumber(first)) select("model", first, from);
+};
+
+function driftPlot(runs, measure, choose) {
+  const Bokeh = charts();
+  const { isLog, axis, series } = MEASURES[measure];
+  const values = runs.flatMap((run) => run.points.flatMap((point) => series.map(([key]) => point[key]))).filter((v) => isNumber(v) && (!isLog || v > 0));
+  if (!values.length) return null;
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const ends = isLog ? { start: low / 3, end: Math.max(high, low * 10) * 3 } : { start: Math.min(0, low), end: high * 1.1 || 1 };
+  const longest = Math.max(...runs.map((run) => run.points.length));
+  const plot = figure(
+    { height: 340, x_range: new Bokeh.Range1d({ start: -0.5, end: longest - 0.5 }), y_range: new Bokeh.Range1d(ends), y_axis_type: isLog ? "log" : "linear" },
+    "xpan,xwheel_zoom,tap,reset",
+  );
+  plot.xaxes[0].axis_label = "values in order of execution";
+  plot.yaxes[0].axis_label = axis;
+  // What is exact has no place on a logarithmic axis: it lies on the bottom.
+  const height = (value) => (!isNumber(value) ? NaN : isLog && value <= 0 ? ends.start : value);
+  const marks = runs.flatMap((run, number) =>
+    series.map(([key, words], i) => {
+      const colour = palette[`c${number % 8}`];
+      const columns = {
+        x: run.points.map((_, index) => index), y: run.points.map((point) => height(point[key])), value: run.points.map((point) => shortNumber(point[key])),
+        name: run.points.map((point) => point.node), operators: run.points.map((point) => point.operators), kernel: run.points.map((point) => point.kernel || ""),
+      };
+      const { source, mark } = linked(columns, (index) => choose(run.points[index]));
+      if (!i) plot.line({ x: { field: "x" }, y: { field: "y" }, source, line_color: colour, line_width: 1.6, nonselection_line_alpha: 1 });
+      const dots = plot.scatter({
+        x: { field: "x" }, y: { field: "y" }, source, size: i ? 4 : 7, fill_color: i ? palette.page : colour, line_color: colour,
+        selection_line_color: palette.accent, selection_line_width: 3, nonselection_fill_alpha: 0.6, nonselection_line_alpha: 0.6,
+      });
+      plot.add_tools(tips(dots, [["", "@operators"], ["node", "@name"], ["kernel", "@kernel"], [`${words}, ${run.precision}`, "@value"]]));
+      return (sets) => mark(run.points.flatMap((point, index) => (nodesOfPoint(point).some((id) => sets.model.has(id)) ? [index] : [])));
+    }),
+  );
+  return { plot, mark: (sets) => marks.forEach((m) => m(sets)) };
+}
+
+const shortNumber = (value) => (!isNumber(value) ? "" : value === 0 ? "0" : Math.abs(value) >= 1e-3 && Math.abs(value) < 1e5 ? significant(value) : value.toExponential(1));
+
+// Sentences on a tolerance: where each run first leaves it, and the policy that keeps the outputs within it.
+function toleranceWords(drift, tolerance) {
+  const lines = drift.runs.map((run) => {
+    const above = run.points.filter((point) => !(point.relative <= tolerance));
+    if (!above.length) return el("p", {}, `${run.precision}: all ${run.points.length} values are within it.`);
+    const link = el("button", { class: "link", type: "button", onclick: () => choosePoint(above[0]) }, `${above[0].operators} ${above[0].node}`);
+    return el("p", {}, `${run.precision}: ${above.length} of ${run.points.length} values are further off, first `, link, ".");
+  });
+  const policies = drift.policies || [];
+  const within = policies.filter((policy) => policy.relative <= tolerance && isNumber(policy.relative));
+  const cheapest = within.sort((a, b) => (a.ms ?? 0) - (b.ms ?? 0) || a.fp32.length - b.fp32.length)[0];
+  if (!policies.length) return lines;
+  if (!cheapest) return [...lines, el("p", { class: "policy" }, "No policy that was tried keeps the outputs within it; fp32 does.")];
+  const kept = cheapest.fp32.length ? `${cheapest.fp32.length} nodes stay in fp32` : "no node has to stay in fp32";
+  const cost = [formatMs(cheapest.ms), formatBytes(cheapest.bytes)].filter(Boolean).join(", ");
+  const names = cheapest.fp32.length ? el("details", {}, el("summary", {}, "these"), cheapest.fp32.join(", ")) : null;
+  return [...lines, el("p", { class: "policy" }, `Policy: ${kept}; outputs differ by ${shortNumber(cheapest.relative)}${cost ? `; ${cost}` : ""}.`), names].filter(Boolean);
+}
+
+function driftTable(run, from) {
+  const columns = [
+    { title: "#", value: (point) => point.index, number: true },
+    { title: "operators", kind: "kernel", value: (point) => point.operators },
+    { title: "node", value: (point) => point.node },
+    number("error", (point) => point.relative, shortNumber),
+    number("added", (point) => point.own, shortNumber),
+    number("dB", (point) => point.snr_db, (value) => (isNumber(value) ? value.toFixed(0) : "exact")),
+    number("smallest", (point) => point.smallest, shortNumber),
+    number("largest", (point) => point.largest, shortNumber),
+    number("near overflow", (point) => point.near_overflow || null, formatPercent),
+    number("subnormal", (point) => point.subnormal || null, formatPercent),
+    { title: "stored", value: (point) => point.stored },
+  ];
+  const marked = (point, sets) => nodesOfPoint(point).some((id) => sets.model.has(id));
+  return sortedTable(run.points, columns, { by: 4, choose: (point) => choosePoint(point, from), marked });
+}
+
+const driftView = () => {
+  const { drift } = doc;
+  let measure = "error";
+  let tolerance = drift.runs[0].allowed || 1e-3;
+  return chartView((target) => {
+    const words = el("div", { class: "tolerance" });
+    const value = el("output");
+    const slider = el("input", { type: "range", min: "-7", max: "0", step: "0.1", value: String(Math.log10(tolerance)), "aria-label": "Tolerance" });
+    const buttons = Object.entries(MEASURES).map(([key, { title }]) =>
+      el("button", { type: "button", "aria-pressed": String(key === measure), onclick: () => ((measure = key), target.redraw()) }, title),
+    );
+    const keys = drift.runs.map((run, i) => el("span", {}, swatch(`c${i % 8}`), [run.precision, run.memory !== "auto" && run.memory].filter(Boolean).join(", ")));
+    target.append(
+      el("div", { class: "toolbar" }, el("span", { role: "group", class: "choices" }, buttons), el("label", {}, "Tolerance ", slider, " ", value), ...keys),
+      words,
+    );
+    const drawn = driftPlot(drift.runs, measure, (point) => choosePoint(point, target));
+    let line = null;
+    if (drawn) {
+      if (measure === "error") {
+        line = new (charts().Span)({ location: tolerance, dimension: "width", line_color: palette.text, line_dash: "dashed" });
+        drawn.plot.add_layout(line);
+      }
+      show(drawn.plot, target);
+    } else target.append(el("p", { class: "empty" }, "No value has this measure."));
+    const follow = () => {
+      tolerance = 10 ** Number(slider.value);
+      value.textContent = shortNumber(tolerance);
+      words.replaceChildren(...toleranceWords(drift, tolerance));
+      if (line) line.location = tolerance;
+    };
+    slider.addEventListener("input", follow);
+    follow();
+    const tables = drift.runs.map((run) => {
+      target.append(el("h3", {}, `${run.precision}: nodes that add most error first`));
+      const table = driftTable(run, target);
+      target.append(table.element);
+      return table;
+    });
+    return (sets) => {
+      if (drawn) drawn.mark(sets);
+      tables.forEach((table) => table.mark(sets));
+    };
+  });
+};
