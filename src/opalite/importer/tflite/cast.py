@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from ...expr.trace_function import Sym
-from ...ir import DType, Value
+from ...ir import Value
 from ...ir.constants.lazy_array import converted
 from ..walk.node_context import NodeContext
-from .common import info_of, out_dtype, tflite_op, unsupported
+from .common import COMPLEX, info_of, out_dtype, tflite_op, unsupported
 from .fourier import part_of
 
-COMPLEX = (DType.COMPLEX64, DType.COMPLEX128)
 
-
-@tflite_op("CAST", moves=True)
+@tflite_op("CAST", moves=True, pairs=True)
 def cast(ctx: NodeContext) -> Value:
     """Import CAST: floats are truncated to integers; the real part of a complex number counts."""
     x, info, dtype = ctx.input(0), info_of(ctx, 0), out_dtype(ctx)

@@ -17,6 +17,8 @@ from .read.tensors import TensorInfo
 
 _H = TypeVar("_H", bound=Handler)
 
+COMPLEX = (DType.COMPLEX64, DType.COMPLEX128)
+
 QUANTIZED = "tflite.quantized"
 """Domain of the importer functions for quantised tensors."""
 
@@ -27,16 +29,19 @@ CLAMPS: dict[int, tuple[float | None, float | None]] = {0: (None, None), 1: (0, 
 """Bounds of the fused activations that clamp, by their numbers in the schema."""
 
 
-def tflite_op(*names: str, moves: bool = False) -> Callable[[_H], _H]:
+def tflite_op(*names: str, moves: bool = False, pairs: bool = False) -> Callable[[_H], _H]:
     """Decorate the function that imports operators of TensorFlow Lite.
 
     Nodes on quantised tensors go to the `quantized_op` of that name. moves: the operator only moves elements, so that
-    its function serves these too where there is none.
+    its function serves these too where there is none. pairs: the function knows complex numbers, which are pairs on a
+    last axis that the file does not count; others refuse them.
     """
 
     def register(handler: _H) -> _H:
         @wraps(handler)
         def dispatch(ctx: NodeContext) -> Any:
+            if not pairs and is_complex(ctx):
+                raise unsupported(ctx, "has complex numbers")
             if not is_quantized(ctx):
                 return handler(ctx)
             other = find_handler(ctx.op_type, QUANTIZED, ctx.version)
@@ -59,6 +64,17 @@ def is_quantized(ctx: NodeContext) -> bool:
     """Whether an input or output of the node holds quantised numbers."""
     tensors = tensors_of(ctx)
     return any(t is not None and t.holds_quantized for t in (*tensors.inputs, *tensors.outputs))
+
+
+def is_complex(ctx: NodeContext) -> bool:
+    """Whether an input or output of the node holds complex numbers."""
+    tensors = tensors_of(ctx)
+    return any(t is not None and t.dtype in COMPLEX for t in (*tensors.inputs, *tensors.outputs))
+
+
+def rank_of(ctx: NodeContext, x: Value) -> int:
+    """Return how many axes the file counts."""
+    return len(x.shape) - is_complex(ctx)
 
 
 def _types(ctx: NodeContext) -> str:

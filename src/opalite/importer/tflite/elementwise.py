@@ -11,8 +11,9 @@ from ...expr.trace_function import Sym, where
 from ...ir import DType, Value
 from ..onnx.activation import gelu_exact, gelu_tanh, leaky_relu
 from ..walk.node_context import NodeContext
-from .common import activated, clamp, tflite_op
+from .common import activated, clamp, is_complex, tflite_op, unsupported
 from .fixed_point import number
+from .fourier import complex_product
 
 _UNARY = {
     "ABS": "abs",
@@ -72,9 +73,13 @@ def activation(ctx: NodeContext) -> Value:
     return ctx.elementwise(_ACTIVATIONS[ctx.op_type], ctx.input(0))
 
 
-@tflite_op(*_BINARY)
+@tflite_op(*_BINARY, pairs=True)
 def binary(ctx: NodeContext) -> Value:
     """Import a function of two broadcast operands, with a fused activation if it has one."""
+    if is_complex(ctx):
+        if ctx.op_type != "MUL":
+            raise unsupported(ctx, "has complex numbers")
+        return complex_product(ctx, ctx.input(0), ctx.input(1))
     return activated(ctx, ctx.binary(_BINARY[ctx.op_type], ctx.input(0), ctx.input(1)))
 
 

@@ -9,7 +9,7 @@ from ..walk.node_context import NodeContext
 from .common import tflite_op
 
 
-@tflite_op("RFFT2D")
+@tflite_op("RFFT2D", pairs=True)
 def rfft2d(ctx: NodeContext) -> Value:
     """Import RFFT2D: of the last two axes of real x, cut or padded to the lengths in input 1; half of the last one."""
     x, lengths = ctx.input(0), ctx.const_ints(1)
@@ -24,7 +24,7 @@ def rfft2d(ctx: NodeContext) -> Value:
     )
 
 
-@tflite_op("REAL", "IMAG")
+@tflite_op("REAL", "IMAG", pairs=True)
 def part(ctx: NodeContext) -> Value:
     """Import REAL and IMAG: one part of complex numbers."""
     return part_of(ctx, ctx.input(0), 0 if ctx.op_type == "REAL" else 1)
@@ -36,7 +36,19 @@ def part_of(ctx: NodeContext, x: Value, which: int) -> Value:
     return ctx.squeeze(ctx.slice_axis(x, axis, which, which + 1), (axis,))
 
 
-@tflite_op("COMPLEX_ABS")
+@tflite_op("COMPLEX_ABS", pairs=True)
 def complex_abs(ctx: NodeContext) -> Value:
     """Import COMPLEX_ABS: the lengths of complex numbers."""
     return ctx.reduce(ctx.input(0), "l2", (len(ctx.input(0).shape) - 1,), keepdims=False)
+
+
+def complex_product(ctx: NodeContext, x: Value, y: Value) -> Value:
+    """Return the products of complex numbers."""
+    a, b = (part_of(ctx, x, i) for i in (0, 1))
+    c, d = (part_of(ctx, y, i) for i in (0, 1))
+    parts = [
+        ctx.elementwise(lambda a, b, c, d: a * c - b * d, a, b, c, d),
+        ctx.elementwise(lambda a, b, c, d: a * d + b * c, a, b, c, d),
+    ]
+    axis = len(parts[0].shape)
+    return ctx.concat([ctx.unsqueeze(p, (axis,)) for p in parts], axis)

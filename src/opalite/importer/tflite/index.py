@@ -92,7 +92,7 @@ def one_hot(ctx: NodeContext) -> Value:
     return ctx.elementwise(pick, spread, ctx.reshape(on, ()), ctx.reshape(off, ()), shape=shape)
 
 
-@tflite_op("MATRIX_DIAG")
+@tflite_op("MATRIX_DIAG", moves=True)
 def matrix_diag(ctx: NodeContext) -> Value:
     """Import MATRIX_DIAG: matrices with the rows of x on their diagonals."""
     x = ctx.input(0)
@@ -101,7 +101,7 @@ def matrix_diag(ctx: NodeContext) -> Value:
     return _on_diagonal(ctx, spread, ctx.full(0, x.dtype, (*x.shape, n)))
 
 
-@tflite_op("MATRIX_SET_DIAG")
+@tflite_op("MATRIX_SET_DIAG", moves=True)
 def matrix_set_diag(ctx: NodeContext) -> Value:
     """Import MATRIX_SET_DIAG: matrices with other diagonals."""
     x, diagonal = ctx.input(0), ctx.input(1)
@@ -155,7 +155,7 @@ def _within(step: Sym, size: int) -> Sym:
     return (step >= 0).call("and", step < size)
 
 
-@tflite_op("HASHTABLE_LOOKUP")
+@tflite_op("HASHTABLE_LOOKUP", moves=True)
 def hashtable_lookup(ctx: NodeContext) -> list[Value]:
     """Import HASHTABLE_LOOKUP: rows of input 2 by sorted keys, zeros where there is none; and whether there was one."""
     asked, keys, rows = ctx.input(0), ctx.const(1).reshape(-1), ctx.input(2)

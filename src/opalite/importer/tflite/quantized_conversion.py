@@ -64,16 +64,16 @@ def dequantize(ctx: NodeContext) -> Value:
 
 @quantized_op("CONCATENATION")
 def concatenation(ctx: NodeContext) -> Value:
-    """Import CONCATENATION: uint8 of other scales are rounded to the result's."""
+    """Import CONCATENATION: uint8 of other scales are rounded to the result's, and int16 stay what they are."""
     out, axis = out_affine(ctx), int(ctx.attr("axis", 0))
     parts = []
     for i, v in enumerate(ctx.inputs):
         if v is None:
             raise unsupported(ctx, f"lacks input {i}")
         a = affine(ctx, i)
-        if a != out and out.dtype is not DType.UINT8:
+        if a != out and out.dtype is DType.INT8:
             raise unsupported(ctx, "has parts with another scale than the result; one is expected")
-        parts.append(v if a == out else _moved_to(ctx, v, a, out))
+        parts.append(v if a == out or out.dtype is DType.INT16 else _moved_to(ctx, v, a, out))
     return ctx.concat(parts, axis % len(parts[0].shape))
 
 

@@ -11,10 +11,10 @@ from ...ir.symbols import int_or_symbolic, is_symbolic
 from ...ops.data_movement import Pad
 from ...ops.operator import broadcast_shape, normalize_axis
 from ..walk.node_context import NodeContext
-from .common import activated, check_rank, one, out_dtype, tensors_of, tflite_op, unsupported
+from .common import activated, check_rank, one, out_dtype, rank_of, tensors_of, tflite_op, unsupported
 
 
-@tflite_op("RESHAPE", moves=True)
+@tflite_op("RESHAPE", moves=True, pairs=True)
 def reshape(ctx: NodeContext) -> Value:
     """Import RESHAPE: to the shape in input 1, or in the options; -1 is inferred."""
     x = ctx.input(0)
@@ -23,21 +23,23 @@ def reshape(ctx: NodeContext) -> Value:
     else:
         dims = list(ctx.ints("new_shape", tensors_of(ctx).outputs[0].shape))
         dims = [] if dims == [0] else dims  # converters once wrote so of a scalar
-    return ctx.reshape_open(x, dims, dims)
+    return ctx.reshape_open(x, [*dims, *x.shape[rank_of(ctx, x) :]], dims)
 
 
-@tflite_op("SQUEEZE", moves=True)
+@tflite_op("SQUEEZE", moves=True, pairs=True)
 def squeeze(ctx: NodeContext) -> Value:
     """Import SQUEEZE: without the given axes of size 1, by default without all."""
     x = ctx.input(0)
-    axes = {normalize_axis(a, len(x.shape)) for a in ctx.ints("squeeze_dims", ())}
-    return ctx.squeeze(x, sorted(axes or {i for i, d in enumerate(x.shape) if d == 1}))
+    rank = rank_of(ctx, x)
+    axes = {normalize_axis(a, rank) for a in ctx.ints("squeeze_dims", ())}
+    return ctx.squeeze(x, sorted(axes or {i for i, d in enumerate(x.shape[:rank]) if d == 1}))
 
 
-@tflite_op("EXPAND_DIMS", moves=True)
+@tflite_op("EXPAND_DIMS", moves=True, pairs=True)
 def expand_dims(ctx: NodeContext) -> Value:
     """Import EXPAND_DIMS: a new axis of size 1 at the place in input 1."""
-    return ctx.unsqueeze(ctx.input(0), (int(ctx.const_scalar(1)),))
+    x = ctx.input(0)
+    return ctx.unsqueeze(x, (normalize_axis(int(ctx.const_scalar(1)), rank_of(ctx, x) + 1),))
 
 
 @tflite_op("TRANSPOSE", moves=True)
@@ -250,10 +252,11 @@ def broadcast_args(ctx: NodeContext) -> Value:
     return ctx.shape_tensor(broadcast_shape([ctx.const_ints(0), ctx.const_ints(1)]), out_dtype(ctx))
 
 
-@tflite_op("SHAPE", moves=True)
+@tflite_op("SHAPE", moves=True, pairs=True)
 def shape(ctx: NodeContext) -> Value:
     """Import SHAPE: the sizes of all axes."""
-    return ctx.shape_tensor(ctx.input(0).shape, out_dtype(ctx))
+    x = ctx.input(0)
+    return ctx.shape_tensor(x.shape[: rank_of(ctx, x)], out_dtype(ctx))
 
 
 @tflite_op("RANK", moves=True)
