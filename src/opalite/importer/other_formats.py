@@ -72,10 +72,11 @@ _IN_ARCHIVE: tuple[tuple[str, str, str], ...] = (
     ("saved_model.pb", "a packed SavedModel of TensorFlow", f"unpack it, and {_TENSORFLOW} --saved-model"),
     (".mlmodel", "a packed Core ML package", _SOURCE),
     ("model.json", "an archive with a model description", "unpack it, and give the model in it"),
-    (".onnx", "an archive with an .onnx file", "unpack it, and give that file"),
-    (".tflite", "an archive with a .tflite file", "unpack it, and give that file"),
     (".pdmodel", "an archive with a Paddle program", "unpack it, and give the folder"),
 )
+
+_MODELS = (".onnx", ".tflite", ".task")
+"""Endings of files that an archive may hold, such as a task of MediaPipe; a task holds .tflite files."""
 
 _IN_FOLDER = (
     ("saved_model.pb", "a SavedModel of TensorFlow", f"{_TENSORFLOW} --saved-model"),
@@ -87,7 +88,7 @@ _IN_FOLDER = (
 
 def describe_bytes(head: bytes, contents: bytes | ModelFile) -> str | None:
     """Say what a file is whose first bytes no reader knows, and the way to one that runs; None if they do not tell."""
-    if head.startswith(b"PK\x03\x04"):
+    if head.lstrip(b"\0").startswith(b"PK\x03\x04"):  # MediaPipe's tasks begin with zeros, so that contents are aligned
         return _describe_archive(contents)
     for offset, mark, kind, way in _MARKS:
         if head.startswith(mark, offset):
@@ -125,6 +126,10 @@ def _describe_archive(contents: bytes | ModelFile) -> str:
     for part, kind, way in _IN_ARCHIVE:
         if any(part in name for name in names):
             return f"{kind}: {way}"
+    models = [name for name in names if name.endswith(_MODELS)]
+    if models:
+        one = "it" if len(models) == 1 else "one of them"
+        return f"an archive with {', '.join(models[:8])}: unpack it by `unzip`, and give {one}"
     return "a zip archive: unpack it, and give the model in it"
 
 
