@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 CONSTRAINTS := tests/constraints.txt
 
-.PHONY: demo test suite minima test-ray test-packages test-formats check constraints portability protos clean
+.PHONY: demo test suite minima test-ray test-packages test-formats test-oclgrind check constraints portability protos clean
 
 $(VENV)/demo.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -80,6 +80,14 @@ $(VENV)-formats/test.stamp: pyproject.toml
 
 test-formats: $(VENV)-formats/test.stamp
 	$(VENV)-formats/bin/python -m pytest tests/formats
+
+# Kernels for phones at prime sizes in Oclgrind (21.10; Debian and Ubuntu have it): accesses, races and results. Five to
+# ten minutes: never part of `make test`.
+test-oclgrind: $(VENV)/test.stamp
+	@if command -v oclgrind > /dev/null; then \
+	OCLGRIND_DATA_RACES=1 OCLGRIND_MAX_ERRORS=50 OCLGRIND_NUM_THREADS=1 OCLGRIND_LOCAL_MEM_SIZE=65536 PORTABILITY_SECONDS=900 \
+	oclgrind $(BIN)/python -m pytest -n 0 -p tests.portability.watch tests/device/kernels/test_oclgrind.py; \
+	else echo "test-oclgrind: there is no oclgrind here; nothing was tried"; fi
 
 # The newest versions of what the tests install, written down in the file that `make test` takes them from.
 constraints:

@@ -21,12 +21,12 @@ def follow_launches() -> None:
     enqueue, run = PreparedLaunch.enqueue, LaunchSequence.run
 
     def noted_enqueue(self: PreparedLaunch, queue: Any) -> Any:
-        _enqueued.add(self.kernel.function_name)
+        _enqueued.add(self.kernel.wrapped.function_name)
         return enqueue(self, queue)
 
-    def noted_run(self: LaunchSequence) -> None:
-        _enqueued.update(launch.kernel.function_name for launch in self.launches)
-        run(self)
+    def noted_run(self: LaunchSequence) -> Any:
+        _enqueued.update(launch.kernel.wrapped.function_name for launch in self.launches)
+        return run(self)
 
     PreparedLaunch.enqueue = noted_enqueue  # type: ignore[method-assign]
     LaunchSequence.run = noted_run  # type: ignore[method-assign]

@@ -17,7 +17,6 @@ from typing import Any
 
 import pyopencl as cl
 
-from opalite.cl.device.enumerate_devices import FoundDevice
 from opalite.cl.runtime import Runtime
 
 _NAME = "simulator"
@@ -51,8 +50,8 @@ def time_alternately() -> None:
 
     begin = Runtime.__init__
 
-    def made(self: Runtime, found: FoundDevice) -> None:
-        _by_one_thread(begin, self, found)
+    def made(self: Runtime, *found: Any) -> None:
+        _by_one_thread(begin, self, *found)
 
     Runtime.__init__ = made  # type: ignore[method-assign]
     cl.CommandQueue.finish = finish  # type: ignore[method-assign]

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,14 @@ from opalite.cl.runtime import Runtime
 from opalite.cli import main
 from opalite.errors import InputError
 from opalite.expr.trace_function import call
-from opalite.ir import DType, Node
-from opalite.ir.device.device_family import FEW_EVENTS
+from opalite.ir import DeviceInfo, DType, Node
+from opalite.ir.device.device_family import FEW_EVENTS, TIMER_OUTLIERS
 from opalite.kernels.kernel import Kernel, Params, Problem, flat_binding, kernels_for
 from opalite.kernels.launch import Launch
 from opalite.run.api.session.compile_bundle import compile_model
 from opalite.run.execute import single_node_executable
 from opalite.run.execute.executable import Executable
-from opalite.tune import tuned_planning, tuning_levels
+from opalite.tune import measure_candidates, tuned_planning, tuning_levels
 from opalite.tune.measure_candidates import NodeBench
 from opalite.tune.tuner import Progress
 from opalite.tune.tuning_database import open_database
@@ -303,3 +304,18 @@ def test_kernels_are_made_anew_where_they_keep_their_events(
     bench = NodeBench(other, node)
     assert all(bench(trial) is not None for _ in range(3))
     assert len(made) == prepared
+
+
+@pytest.mark.parametrize(
+    "quirks, waited", [((), []), ((FEW_EVENTS,), [0, 8, 16]), ((TIMER_OUTLIERS,), list(range(25)))]
+)
+def test_events_are_awaited_as_the_driver_needs_it(
+    monkeypatch: pytest.MonkeyPatch, quirks: tuple[str, ...], waited: list[int]
+) -> None:
+    """Mali's slows down with many outstanding events, an Adreno 3xx times launches one by one."""
+    seen: list[int] = []
+    monkeypatch.setattr(measure_candidates, "wait_for", lambda event, device: seen.append(event))
+    launches: Any = [SimpleNamespace(enqueue=lambda queue, i=i: i) for i in range(25)]
+    events = measure_candidates._enqueue(launches, None, DeviceInfo(quirks=quirks))
+    assert events == list(range(25))
+    assert seen == waited

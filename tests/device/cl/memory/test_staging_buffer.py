@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyopencl as cl
 import pytest
 
 from opalite.cl.device.enumerate_devices import find_device
+from opalite.cl.memory import host_memory
 from opalite.cl.memory.device_tensor import DeviceTensor
 from opalite.cl.memory.host_device_copies import Transfers
 from opalite.cl.memory.staging_buffer import StagingBuffer
@@ -78,3 +80,20 @@ def test_buffers_of_a_unified_memory_are_the_hosts(unified: Runtime) -> None:
     flags = cl.mem_flags.ALLOC_HOST_PTR
     assert StagingBuffer(unified, 96).buffer.flags & flags
     assert not unified.allocate(96).flags & flags, "memory that the host never reads"
+
+
+def test_pinned_memory_is_the_drivers(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ALLOC_HOST_PTR: without it, an H200 reads host arrays at a fifth of the rate."""
+    made: list[int] = []
+
+    def make(context: cl.Context, flags: int, nbytes: int) -> cl.Buffer:
+        made.append(flags)
+        return cl.Buffer(context, flags, nbytes)
+
+    monkeypatch.setattr(host_memory, "cl", SimpleNamespace(**{**vars(cl), "Buffer": make}))
+    card = replace(rt.info, kind="gpu", unified_memory=False)
+    array = host_memory.pinned_bytes(rt.context, rt.queue, card, 96)
+    assert array.nbytes == 96
+    assert not array.any()
+    assert made
+    assert all(flags & cl.mem_flags.ALLOC_HOST_PTR for flags in made)
