@@ -12,6 +12,7 @@ import click
 
 from ..errors import InputError
 from ..media.input_spec import InputSpec
+from ..media.preprocess_choice import carried_metadata
 from ..plan.bundle.bundle import SUFFIX
 from ..run.model.model_inputs_outputs import NodeArg
 from .input_files import load_inputs
@@ -62,9 +63,10 @@ def command(model: str, bundle: str | None, shapes: tuple[str, ...], device: tup
         click.echo(f"{name}: {list(shape)} assumed; give --shape for another", err=wants_json())
     shapes_of = {**assumed, **given}
     arrays: dict[str, Any] = {}
+    ports = [_wanted(a, shapes_of) for a in wanted]
+    media = media_files(model, ports, imported.meta.custom_metadata_map)
     if files := option_value("files"):
-        ports = [_wanted(a, shapes_of) for a in wanted]
-        loaded = load_inputs(files, ports, given, media_files(model, ports, imported.meta.custom_metadata_map), 0)
+        loaded = load_inputs(files, ports, given, media, 0)
         arrays = {name: array for name, array in loaded.feeds.items() if name not in loaded.random_names}
     devices = list(device) or None
     made = compile_model(
@@ -73,6 +75,7 @@ def command(model: str, bundle: str | None, shapes: tuple[str, ...], device: tup
         shapes=shapes_of,
         device=devices,
         inputs=arrays,
+        metadata=carried_metadata(model, media.reader.metadata, ports, {p.name: p.example for p in ports}),
         report=partial(click.echo, err=wants_json()),
         **options,
         **session_kwargs(),

@@ -55,9 +55,19 @@ def open_picture(path: Path) -> Image.Image:
     """Read a picture in RGB, turned as its camera says. InputError if the file is no picture."""
     try:
         with Image.open(path) as opened:
-            return ImageOps.exif_transpose(opened).convert("RGB")
+            return _to_rgb(ImageOps.exif_transpose(opened))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as e:
         raise InputError(f"{path} could not be read as a picture: {e or type(e).__name__}") from e
+
+
+def _to_rgb(picture: Image.Image) -> Image.Image:
+    """Convert to 8 bits a channel; numbers of 16 bits, and floats of 0 to 1, keep their brightness."""
+    if picture.mode == "F" or picture.mode.startswith("I"):
+        numbers = np.asarray(picture, np.float64)
+        largest = float(np.nanmax(numbers)) if numbers.size else 0.0
+        scale = 255.0 if largest <= 1 else 1 / 257 if largest > 255 else 1.0
+        picture = Image.fromarray(np.clip(np.nan_to_num(numbers) * scale + 0.5, 0, 255).astype(np.uint8))
+    return picture.convert("RGB")
 
 
 def picture_shape(name: str, shape: Sequence[int | None], layout: str = "") -> PictureShape:

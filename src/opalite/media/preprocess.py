@@ -85,7 +85,7 @@ def read_preprocess(path: Path) -> Preprocess:
     try:
         raw = json.loads(path.read_text())
     except (OSError, ValueError) as e:
-        raise InputError(f"{path} could not be read as .json: {e}") from e
+        raise InputError(f"{path} could not be read as .json: {getattr(e, 'strerror', None) or e}") from e
     try:
         made = _from_keys(raw if isinstance(raw, dict) else {})
     except (TypeError, ValueError, KeyError, AttributeError) as e:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
 from ..ir.dtype import DType
 from .first_layer import first_layer
-from .picture_input import PictureShape
+from .input_spec import InputSpec
+from .picture_input import PictureShape, picture_shape
 from .preprocess import PRESETS, Preprocess, read_preprocess
 
 BESIDE = ("preprocess.json", "preprocessor_config.json", "config.json")
@@ -21,6 +22,7 @@ BESIDE = ("preprocess.json", "preprocessor_config.json", "config.json")
 NO_EVIDENCE = "neither the model nor a file beside it says otherwise"
 """Reason of a conversion that nothing asks for."""
 
+_CARRIED = "opalite.preprocess"
 _RANGES = {"NominalRange_0_255": "raw", "Normalized_0_1": "0..1", "Normalized_1_1": "-1..1"}
 
 
@@ -54,8 +56,44 @@ def choose_preprocess(
     return replace(PRESETS["0..1"], reason=NO_EVIDENCE, guessed=True)
 
 
+def carried_metadata(
+    model: str, metadata: Mapping[str, str], inputs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, str]:
+    """Return metadata for a compiled model, which has no graph and lies elsewhere: conversions found, and labels.
+
+    shapes: of the inputs for which it is compiled.
+    """
+    conversions, carried = {}, {}
+    for w in inputs:
+        try:
+            shape = picture_shape(w.name, shapes.get(w.name, w.shape))
+        except InputError:
+            continue
+        found = choose_preprocess(model, metadata, w.name, w.dtype, shape, shapes)
+        if w.dtype.is_float and found.reason != NO_EVIDENCE:
+            conversions[w.name] = asdict(found)
+    if conversions:
+        carried[_CARRIED] = json.dumps(conversions)
+    labels = find_labels(model, metadata)
+    if labels and not find_labels(b"", metadata):
+        carried["labels"] = json.dumps(labels)
+    return carried
+
+
+def _from_carried(text: str, name: str) -> Preprocess | None:
+    try:
+        found = dict(json.loads(text)[name])
+        numbers: dict[str, Any] = {key: tuple(float(n) for n in found.pop(key)) for key in ("mean", "std")}
+        return Preprocess(**numbers, **found)
+    except (ValueError, TypeError, KeyError, InputError):
+        return None
+
+
 def from_metadata(metadata: Mapping[str, str], name: str) -> Preprocess | None:
-    """Read the conversion from a file's own metadata: WinML's keys, Ultralytics', TensorFlow Lite's normalisation."""
+    """Read the conversion from metadata: a bundle's, WinML's keys, Ultralytics', TensorFlow Lite's normalisation."""
+    carried = _from_carried(metadata.get(_CARRIED, "{}"), name)
+    if carried is not None:
+        return carried
     colors = "bgr" if metadata.get("Image.BitmapPixelFormat", "").lower().startswith("bgr") else "rgb"
     declared = _RANGES.get(metadata.get("Image.NominalPixelRange", ""))
     if declared is None and "Image.BitmapPixelFormat" in metadata:

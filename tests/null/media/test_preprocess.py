@@ -16,9 +16,16 @@ from opalite.errors import InputError
 from opalite.ir.dtype import DType
 from opalite.media.answer_check import choose_by_answers
 from opalite.media.first_layer import photograph_like
-from opalite.media.picture_input import PictureShape, picture_shape
+from opalite.media.input_spec import InputSpec
+from opalite.media.picture_input import PictureShape, open_picture, picture_shape
 from opalite.media.preprocess import IMAGENET_MEAN, IMAGENET_STD, PRESETS, Preprocess, find_preprocess
-from opalite.media.preprocess_choice import NO_EVIDENCE, choose_preprocess, find_labels, from_metadata
+from opalite.media.preprocess_choice import (
+    NO_EVIDENCE,
+    carried_metadata,
+    choose_preprocess,
+    find_labels,
+    from_metadata,
+)
 
 RGB = PictureShape("NCHW", 1, 3, 32, 32)
 
@@ -88,6 +95,19 @@ def test_metadata_comes_before_guesses(metadata: dict[str, str], preset: str) ->
     made, known = ((pixels * p.scale - p.mean[0]) / p.std[0] for p in (found, wanted))
     np.testing.assert_allclose(made, known, atol=1e-6)
     assert (found.colors == "bgr") == ("Bgr8" in metadata.values())
+
+
+def test_a_compiled_model_carries_what_was_found(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(network(1.0, 0.0).SerializeToString())
+    (tmp_path / "labels.txt").write_text("hen\nowl\n")
+    inputs = [InputSpec("x", DType.FLOAT32, (1, 3, 32, 32), (1, 3, 32, 32)), InputSpec("n", DType.INT64, (1,), (1,))]
+    carried = carried_metadata(str(path), {}, inputs, {"x": (1, 3, 32, 32)})
+    found = choose_preprocess("nowhere.opal", carried, "x", DType.FLOAT32, RGB, {})
+    assert found == chosen(network(1.0, 0.0))
+    assert find_labels("nowhere.opal", carried) == ["hen", "owl"]
+    for raw in ("[", "{}", '{"x": 3}', '{"x": {"mean": 3}}', '{"x": {"mean": [1], "std": [0]}}'):
+        assert from_metadata({"opalite.preprocess": raw}, "x") is None
 
 
 @pytest.mark.parametrize("raw", ["[", "[1]", "{}", '{"x": 3}', '{"x": {"mean": ["a"], "std": [1]}}'])
@@ -186,3 +206,13 @@ def test_shapes_of_pictures(shape: tuple[int | None, ...], layout: str, channels
 def test_shapes_of_no_pictures(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="'x'"):
         picture_shape("x", shape)
+
+
+@pytest.mark.parametrize("mode", ["L", "I;16", "F", "RGBA", "P", "CMYK"])
+def test_every_mode_of_pixels_keeps_its_brightness(tmp_path: Path, mode: str) -> None:
+    grey = np.arange(0, 256, 4, dtype=np.uint8).reshape(8, 8)
+    numbers: dict[str, Any] = {"I;16": grey.astype(np.uint16) * 257, "F": grey.astype(np.float32) / 252}
+    made = Image.fromarray(numbers[mode]) if mode in numbers else Image.fromarray(grey).convert(mode)
+    path = tmp_path / "a.tiff"
+    made.save(path)
+    assert np.abs(np.asarray(open_picture(path))[..., 1].astype(int) - grey).max() <= 4

@@ -53,6 +53,7 @@ def compile_model(
     strict: bool = False,
     tolerance: float | None = None,
     inputs: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, str] | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Bundle:
     """Compile `model` (.onnx path or bytes) and write it to the bundle at `path`.
@@ -64,6 +65,7 @@ def compile_model(
         takes OPALITE_PRECISION and OPALITE_TOLERANCE.
     inputs: arrays by name on which precision 'auto' is decided for each device. Inputs that are missing, or have other
         shapes than the variant, are replaced by random numbers. report: called with the decision, as text.
+    metadata: texts to add to the model's own (`get_modelmeta().custom_metadata_map`).
     Raises InputError for open dimensions without a shape, BundleError for a model whose shapes depend on data.
     """
     from ...model.imported_model import ImportedModel
@@ -105,7 +107,9 @@ def compile_model(
             plan = partial(compiler.plan, trace=RunTrace(), keeps_graph=True)
             variants.append(_compiled(imported, _Target(compiler.rt.info, plan, compiler.rt), feeds))
         imported.reset()
-    bundle = Bundle(variants, describe_model(imported) | {"notes": notes})
+    described = describe_model(imported) | {"notes": notes}
+    described["metadata"]["custom_metadata_map"] |= metadata or {}
+    bundle = Bundle(variants, described)
     save_bundle(path, bundle)
     return bundle
 
