@@ -261,38 +261,48 @@ def made_lens(*documents: dict[str, Any]) -> dict[str, Any]:
 
 
 def made_drift(document: dict[str, Any]) -> dict[str, Any]:
-    """Drift of each launch of a made document in two precisions; errors grow along the chain."""
-
-    def run(precision: str, step: float) -> dict[str, Any]:
-        points = [
-            {
-                "index": i,
-                "node": n["name"],
-                "operators": n["operators"],
-                "nodes": [n["name"], f"{n['name']}/relu"],
-                "value": f"r{i}",
-                "kernel": n["kernel"],
-                "stored": precision,
-                "relative": step * i,
-                "own": step * (1 + i % 3),
-                "inherited": step * max(i - 1, 0),
-                "error": step * i,
-                "snr_db": None if not i else 80.0 - i,
-                "smallest": 0.0,
-                "largest": 10.0 * (i + 1),
-                "near_overflow": 0.0,
-                "subnormal": 0.01 * i,
-                "lost": 0.0,
-                "shape": [1, 32, 28, 28],
-            }
-            for i, n in enumerate(document["program"]["nodes"])
-        ]
-        outputs = [{"name": "y", "relative": points[-1]["relative"], "error": 1.0, "snr_db": 60.0, "allowed": 1e-3}]
-        return {"precision": precision, "memory": "auto", "allowed": 1e-3, "points": points, "outputs": outputs}
-
-    first = document["program"]["nodes"][0]["name"]
-    policies = [
-        {"tolerance": 1e-5, "relative": 8e-6, "fp32": [first, f"{first}/relu"], "ms": 1.5, "bytes": 3e6},
-        {"tolerance": 1e-3, "relative": 5e-4, "fp32": [], "ms": 1.0, "bytes": 2e6},
+    """Drift of each launch of a made document in half precision; errors grow along the chain."""
+    step = 4e-4
+    points = [
+        {
+            "index": i,
+            "node": n["name"],
+            "operators": n["operators"],
+            "nodes": [n["name"], f"{n['name']}/relu"],
+            "value": f"r{i}",
+            "kernel": n["kernel"],
+            "stored": "f16",
+            "shape": [1, 32, 28, 28],
+            "error": step * i,
+            "relative": step * i,
+            "own": step * (1 + i % 3),
+            "inherited": step * max(i - 1, 0),
+            "snr_db": 80.0 - i if i else None,
+            "smallest": 0.0,
+            "largest": 10.0 * (i + 1),
+            "near_overflow": 0.0,
+            "subnormal": 0.01 * i,
+            "lost": 0.0,
+        }
+        for i, n in enumerate(document["program"]["nodes"])
     ]
-    return {"runs": [run("fp32", 1e-8), run("fp16", 4e-4)], "policies": policies}
+    last = points[-1]["relative"]
+    first = document["program"]["nodes"][0]["name"]
+    return {
+        "device": "Test GPU",
+        "precision": "fp16",
+        "memory": "auto",
+        "allowed": 1e-3,
+        "passed": last <= 1e-3,
+        "start": next((p["index"] for p in points if p["relative"] > 1e-3), None),
+        "sources": [2],
+        "points": points,
+        "outputs": [
+            {"name": "y", "error": 1.0, "relative": last, "snr_db": 60.0, "allowed": 1e-3, "passed": last <= 1e-3}
+        ],
+        "policies": [
+            {"precision": "fp16", "fp32": [], "error": 5e-4, "ms": 1.0, "bytes": 2e6},
+            {"precision": "fp16", "fp32": [first, f"{first}/relu"], "error": 8e-6, "ms": 1.5, "bytes": 3e6},
+            {"precision": "fp32", "fp32": [], "error": 0.0, "ms": 2.0, "bytes": 4e6},
+        ],
+    }

@@ -1,9 +1,9 @@
 // Drift along the graph: error, signal to noise and range of every value, and what follows from a tolerance.
 
 const MEASURES = {
-  error: { title: "Error", axis: "share of the largest value", isLog: true, series: [["relative", "so far"], ["own", "added by the node"]] },
-  snr: { title: "Signal to noise", axis: "dB", isLog: false, series: [["snr_db", "signal to noise"]] },
-  range: { title: "Range", axis: "magnitude", isLog: true, series: [["largest", "largest"], ["smallest", "smallest"]] },
+  error: { title: "Error", axis: "share of the largest value", isLog: true, series: [["relative", "so far", "c0"], ["own", "added by the node", "c1"]] },
+  snr: { title: "Signal to noise", axis: "dB", isLog: false, series: [["snr_db", "signal to noise", "c0"]] },
+  range: { title: "Range", axis: "magnitude", isLog: true, series: [["largest", "largest", "c0"], ["smallest", "smallest", "c1"]] },
 };
 
 // The model's nodes that a point stands for.
@@ -17,64 +17,58 @@ const choosePoint = (point, from) => {
   if (isNumber(first)) select("model", first, from);
 };
 
-function driftPlot(runs, measure, choose) {
+function driftPlot(points, measure, choose) {
   const Bokeh = charts();
   const { isLog, axis, series } = MEASURES[measure];
-  const values = runs.flatMap((run) => run.points.flatMap((point) => series.map(([key]) => point[key]))).filter((v) => isNumber(v) && (!isLog || v > 0));
+  const values = points.flatMap((point) => series.map(([key]) => point[key])).filter((v) => isNumber(v) && (!isLog || v > 0));
   if (!values.length) return null;
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const ends = isLog ? { start: low / 3, end: Math.max(high, low * 10) * 3 } : { start: Math.min(0, low), end: high * 1.1 || 1 };
-  const longest = Math.max(...runs.map((run) => run.points.length));
-  const plot = figure(
-    { height: 340, x_range: new Bokeh.Range1d({ start: -0.5, end: longest - 0.5 }), y_range: new Bokeh.Range1d(ends), y_axis_type: isLog ? "log" : "linear" },
-    "xpan,xwheel_zoom,tap,reset",
-  );
+  const plot = figure({
+    height: 340, x_range: new Bokeh.Range1d({ start: -0.5, end: points.length - 0.5 }), y_range: new Bokeh.Range1d(ends), y_axis_type: isLog ? "log" : "linear",
+  });
   plot.xaxes[0].axis_label = "values in order of execution";
   plot.yaxes[0].axis_label = axis;
   // What is exact has no place on a logarithmic axis: it lies on the bottom.
   const height = (value) => (!isNumber(value) ? NaN : isLog && value <= 0 ? ends.start : value);
-  const marks = runs.flatMap((run, number) =>
-    series.map(([key, words], i) => {
-      const colour = palette[`c${number % 8}`];
-      const columns = {
-        x: run.points.map((_, index) => index), y: run.points.map((point) => height(point[key])), value: run.points.map((point) => shortNumber(point[key])),
-        name: run.points.map((point) => point.node), operators: run.points.map((point) => point.operators), kernel: run.points.map((point) => point.kernel || ""),
-      };
-      const { source, mark } = linked(columns, (index) => choose(run.points[index]));
-      if (!i) plot.line({ x: { field: "x" }, y: { field: "y" }, source, line_color: colour, line_width: 1.6, nonselection_line_alpha: 1 });
-      const dots = plot.scatter({
-        x: { field: "x" }, y: { field: "y" }, source, size: i ? 4 : 7, fill_color: i ? palette.page : colour, line_color: colour,
-        selection_line_color: palette.accent, selection_line_width: 3, nonselection_fill_alpha: 0.6, nonselection_line_alpha: 0.6,
-      });
-      plot.add_tools(tips(dots, [["", "@operators"], ["node", "@name"], ["kernel", "@kernel"], [`${words}, ${run.precision}`, "@value"]]));
-      return (sets) => mark(run.points.flatMap((point, index) => (nodesOfPoint(point).some((id) => sets.model.has(id)) ? [index] : [])));
-    }),
-  );
+  const marks = series.map(([key, words, colourName]) => {
+    const colour = palette[colourName];
+    const columns = {
+      x: points.map((_, index) => index), y: points.map((point) => height(point[key])), value: points.map((point) => shortNumber(point[key])),
+      name: points.map((point) => point.node), operators: points.map((point) => point.operators), kernel: points.map((point) => point.kernel || ""),
+    };
+    const { source, mark } = linked(columns, (index) => choose(points[index]));
+    plot.line({ x: { field: "x" }, y: { field: "y" }, source, line_color: colour, line_width: 1.4, nonselection_line_alpha: 1 });
+    const dots = plot.scatter({
+      x: { field: "x" }, y: { field: "y" }, source, size: 6, fill_color: colour, line_color: palette.page,
+      selection_line_color: palette.accent, selection_line_width: 3, nonselection_fill_alpha: 0.6,
+    });
+    plot.add_tools(tips(dots, [["", "@operators"], ["node", "@name"], ["kernel", "@kernel"], [words, "@value"]]));
+    return (sets) => mark(points.flatMap((point, index) => (nodesOfPoint(point).some((id) => sets.model.has(id)) ? [index] : [])));
+  });
   return { plot, mark: (sets) => marks.forEach((m) => m(sets)) };
 }
 
 const shortNumber = (value) => (!isNumber(value) ? "" : value === 0 ? "0" : Math.abs(value) >= 1e-3 && Math.abs(value) < 1e5 ? significant(value) : value.toExponential(1));
 
-// Sentences on a tolerance: where each run first leaves it, and the policy that keeps the outputs within it.
+// Sentences on a tolerance: where the values first leave it, and the policy that keeps the outputs within it.
 function toleranceWords(drift, tolerance) {
-  const lines = drift.runs.map((run) => {
-    const above = run.points.filter((point) => !(point.relative <= tolerance));
-    if (!above.length) return el("p", {}, `${run.precision}: all ${run.points.length} values are within it.`);
+  const above = drift.points.filter((point) => !(point.relative <= tolerance));
+  const lines = [el("p", {}, `All ${drift.points.length} values are within it.`)];
+  if (above.length) {
     const link = el("button", { class: "link", type: "button", onclick: () => choosePoint(above[0]) }, `${above[0].operators} ${above[0].node}`);
-    return el("p", {}, `${run.precision}: ${above.length} of ${run.points.length} values are further off, first `, link, ".");
-  });
+    lines[0] = el("p", {}, `${above.length} of ${drift.points.length} values are further off, first `, link, ".");
+  }
   const policies = drift.policies || [];
-  const within = policies.filter((policy) => policy.relative <= tolerance && isNumber(policy.relative));
-  const cheapest = within.sort((a, b) => (a.ms ?? 0) - (b.ms ?? 0) || a.fp32.length - b.fp32.length)[0];
+  const [cheapest] = policies.filter((policy) => policy.error <= tolerance).sort((a, b) => (a.ms ?? 0) - (b.ms ?? 0) || a.fp32.length - b.fp32.length);
   if (!policies.length) return lines;
-  if (!cheapest) return [...lines, el("p", { class: "policy" }, "No policy that was tried keeps the outputs within it; fp32 does.")];
-  const kept = cheapest.fp32.length ? `${cheapest.fp32.length} nodes stay in fp32` : "no node has to stay in fp32";
-  const cost = [formatMs(cheapest.ms), formatBytes(cheapest.bytes)].filter(Boolean).join(", ");
-  const names = cheapest.fp32.length ? el("details", {}, el("summary", {}, "these"), cheapest.fp32.join(", ")) : null;
-  return [...lines, el("p", { class: "policy" }, `Policy: ${kept}; outputs differ by ${shortNumber(cheapest.relative)}${cost ? `; ${cost}` : ""}.`), names].filter(Boolean);
+  if (!cheapest) return [...lines, el("p", {}, "No policy that was tried keeps the outputs within it.")];
+  const cost = [cheapest.ms && `${formatMs(cheapest.ms)} expected`, formatBytes(cheapest.bytes)].filter(Boolean).join(", ");
+  const names = cheapest.fp32.length ? el("details", {}, el("summary", {}, `${cheapest.fp32.length} nodes stay in fp32`), cheapest.fp32.join(", ")) : null;
+  return [...lines, el("p", {}, `Policy: ${cheapest.precision}; outputs differ by ${shortNumber(cheapest.error)}${cost ? `; ${cost}` : ""}.`), names].filter(Boolean);
 }
 
-function driftTable(run, from) {
+function driftTable(points, from) {
   const columns = [
     { title: "#", value: (point) => point.index, number: true },
     { title: "operators", kind: "kernel", value: (point) => point.operators },
@@ -89,13 +83,13 @@ function driftTable(run, from) {
     { title: "stored", value: (point) => point.stored },
   ];
   const marked = (point, sets) => nodesOfPoint(point).some((id) => sets.model.has(id));
-  return sortedTable(run.points, columns, { by: 4, choose: (point) => choosePoint(point, from), marked });
+  return sortedTable(points, columns, { by: 4, choose: (point) => choosePoint(point, from), marked });
 }
 
 const driftView = () => {
   const { drift } = doc;
   let measure = "error";
-  let tolerance = drift.runs[0].allowed || 1e-3;
+  let tolerance = drift.allowed || 1e-3;
   return chartView((target) => {
     const words = el("div", { class: "tolerance" });
     const value = el("output");
@@ -103,12 +97,15 @@ const driftView = () => {
     const buttons = Object.entries(MEASURES).map(([key, { title }]) =>
       el("button", { type: "button", "aria-pressed": String(key === measure), onclick: () => ((measure = key), target.redraw()) }, title),
     );
-    const keys = drift.runs.map((run, i) => el("span", {}, swatch(`c${i % 8}`), [run.precision, run.memory !== "auto" && run.memory].filter(Boolean).join(", ")));
+    const keys = MEASURES[measure].series.map(([, name, colour]) => el("span", {}, swatch(colour), name));
+    const failed = (drift.outputs || []).filter((output) => !output.passed).map((output) => output.name);
+    const verdict = failed.length ? `outputs beyond ${shortNumber(drift.allowed)}: ${failed.join(", ")}` : `all outputs within ${shortNumber(drift.allowed)}`;
+    target.append(el("p", {}, `${drift.precision} on ${drift.device} against float64: `, el("span", { class: failed.length ? "bad" : "good" }, verdict)));
     target.append(
       el("div", { class: "toolbar" }, el("span", { role: "group", class: "choices" }, buttons), el("label", {}, "Tolerance ", slider, " ", value), ...keys),
       words,
     );
-    const drawn = driftPlot(drift.runs, measure, (point) => choosePoint(point, target));
+    const drawn = driftPlot(drift.points, measure, (point) => choosePoint(point, target));
     let line = null;
     if (drawn) {
       if (measure === "error") {
@@ -125,15 +122,11 @@ const driftView = () => {
     };
     slider.addEventListener("input", follow);
     follow();
-    const tables = drift.runs.map((run) => {
-      target.append(el("h3", {}, `${run.precision}: nodes that add most error first`));
-      const table = driftTable(run, target);
-      target.append(table.element);
-      return table;
-    });
+    const table = driftTable(drift.points, target);
+    target.append(table.element);
     return (sets) => {
       if (drawn) drawn.mark(sets);
-      tables.forEach((table) => table.mark(sets));
+      table.mark(sets);
     };
   });
 };

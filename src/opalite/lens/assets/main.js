@@ -11,7 +11,7 @@ function buildViews() {
     ["Roofline", rooflineView],
     ["Memory", memoryView],
     ["Nodes", nodesView],
-    ...(doc.drift?.runs?.length ? [["Drift", driftView]] : []),
+    ...(doc.drift?.points?.length ? [["Drift", driftView]] : []),
     ...many.map((comparison, i) => [many.length > 1 ? `Comparison ${i + 1}` : "Comparison", () => comparisonView(comparison)]),
   ].map(([title, make]) => ({ title, make, element: null }));
   byId("tabs").replaceChildren(
