@@ -101,8 +101,8 @@ def optimise(
     for name, rule in PORTABLE:
         if tier == "generic" and rule in _SPECIAL:
             continue
-        if tier == "optimized" and rule is fold_pad:
-            _move_rows(graph, ctx, device)
+        if rule is fold_pad:
+            _move_rows(graph, ctx, device, tier)
         if tier == "optimized" and rule is view_attention_inputs:
             run_rule(graph, "read_int8_cache", read_int8_cache(device), ctx)
         if tier == "generic" and rule is fuse_elementwise and device is not None:
@@ -113,10 +113,13 @@ def optimise(
     return ctx
 
 
-def _move_rows(graph: Graph, ctx: Context, device: DeviceInfo | None) -> None:
-    """Fuse row permutations."""
-    run_rule(graph, "patches_to_matmul", patches_to_matmul(device), ctx)
-    run_rule(graph, "move_transposes", move_transposes(device), ctx)
+def _move_rows(graph: Graph, ctx: Context, device: DeviceInfo | None, tier: Tier) -> None:
+    """Move Transposes and, but for general kernels, fuse row permutations."""
+    if tier == "optimized":
+        run_rule(graph, "patches_to_matmul", patches_to_matmul(device), ctx)
+    run_rule(graph, "move_transposes", move_transposes(device, tier), ctx)
+    if tier == "generic":
+        return
     run_rule(graph, "fuse_transposes", fuse_transposes, ctx)
     run_rule(graph, "fuse_row_permutations", fuse_row_permutations(device), ctx)
     run_rule(graph, "hoist_row_permutation", hoist_row_permutation, ctx)

@@ -70,6 +70,20 @@ def test_clamps_are_arguments_and_nothing_else_is_fused(device: DeviceInfo) -> N
 
 
 @each_device
+def test_networks_channels_last_keep_the_transposes_at_their_ends(device: DeviceInfo) -> None:
+    """Depthwise convolutions stay channels first, for which there is a general kernel."""
+    g = GraphMaker()
+    x = g.input("x", 1, 12, 14, 8)
+    for name, group in (("a", 1), ("b", 8), ("c", 1)):
+        first = g.add(f"{name} first", "Transpose", x, perm=(0, 3, 1, 2))
+        last = g.add(f"{name} last", "Transpose", g.conv(name, first, 8, group=group), perm=(0, 2, 3, 1))
+        x = g.map(f"{name} sum", lambda u, v: u + v.call("sigmoid"), last, x)
+    found = program(g.done(x), device, tier="generic")
+    assert kernels(found) <= GENERAL
+    assert sum(s.kernel == "TransposeGeneric" for s in found.steps if isinstance(s, LaunchStep)) == 2
+
+
+@each_device
 def test_a_special_kernel_takes_what_no_general_one_does(device: DeviceInfo) -> None:
     """On row-major tensors, so that nothing is cast between the two."""
     g = GraphMaker()

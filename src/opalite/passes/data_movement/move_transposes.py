@@ -14,6 +14,7 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node, Value
 from ...ir.patch import Patch
 from ...ir.symbols import always_equal
+from ...kernels.kernel import Tier
 from ...ops.conv import Conv
 from ...ops.data_movement import Reshape, Transpose
 from ...ops.elementwise import Elementwise
@@ -26,7 +27,7 @@ from .region_orders import Tensor, find_tensors, flipped_nodes, needs_own_order
 from .transposed_regions import Region, find_regions
 
 
-def move_transposes(device: DeviceInfo | None) -> Rule:
+def move_transposes(device: DeviceInfo | None, tier: Tier = "optimized") -> Rule:
     """Rule: the Transposes of a region are moved to where they take the least time."""
     sweeps: WeakKeyDictionary[Sweep, dict[Node, Region]] = WeakKeyDictionary()
 
@@ -34,7 +35,7 @@ def move_transposes(device: DeviceInfo | None) -> Rule:
         if not isinstance(node.op, Transpose):
             return None
         if sweep not in sweeps:
-            sweeps[sweep] = find_regions(sweep, device)
+            sweeps[sweep] = find_regions(sweep, device, tier)
         region = sweeps[sweep].get(node)
         if region is None:
             return None

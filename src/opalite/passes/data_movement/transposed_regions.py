@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node, Value
+from ...kernels.kernel import Tier
 from ...ops.data_movement import Transpose
 from ..rewrite_driver import Sweep
 from .axis_orders import Order, Reordered, inverse, is_same_order, moved_axes, reorder, source_order, unchanged
@@ -119,12 +120,13 @@ class Region:
         return moved or reorder(node, order)
 
 
-def find_regions(sweep: Sweep, device: DeviceInfo | None) -> dict[Node, Region]:
+def find_regions(sweep: Sweep, device: DeviceInfo | None, tier: Tier = "optimized") -> dict[Node, Region]:
     """All regions, by the Transpose that each was found from.
 
-    Devices that hold images in image2d keep convolutions channels first, in blocks of channels.
+    Convolutions stay channels first on devices that hold images in image2d, in blocks of channels, and in the generic
+    tier, which has one kernel for them.
     """
-    convs = device is None or not device.prefers_images
+    convs = tier == "optimized" and (device is None or not device.prefers_images)
     launch = _LAUNCH if device is None else int(device.launch_s * device.bandwidth / 2)
     found: dict[Node, Region] = {}
     linked: set[Node] = set()
