@@ -1,7 +1,7 @@
 """Compares untuned choices of the cost models with the measurements of benchmarks/gpu_kernels.py; needs no GPU.
 
 
-    python -m benchmarks.gpu_choice kernels.jsonl [--device tests/fixtures/devices/nvidia_h200.json]
+    python -m benchmarks.gpu_choice kernels.jsonl [--device nvidia_h200]
 
 For each layer: the chosen kernel and tile with its time, and the best measured one. If the chosen tile was not
 measured, the least time of the kernel's measured tiles is used, marked by ~. The difference of the sums is what better
@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from opalite.ir import DeviceInfo
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_family import PTX_MMA
 from opalite.kernels.kernel import kernels_for
 
 from .gpu_kernels import LAYERS, Layer
-
-DEVICE = Path(__file__).parents[1] / "tests" / "fixtures" / "devices" / "nvidia_h200.json"
 
 
 def choose(layer: Layer, device: DeviceInfo, measured: set[str]) -> tuple[str, dict[str, Any]]:
@@ -40,9 +39,9 @@ def main() -> int:
     """Exit status 1 if no layer was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("measured", type=Path, help="kernels.jsonl")
-    parser.add_argument("--device", type=Path, default=DEVICE, help="description of the device measured")
+    parser.add_argument("--device", default="nvidia_h200", help="description of the measured device")
     options = parser.parse_args()
-    device = DeviceInfo.from_json(options.device.read_text())
+    device = read_description(options.device)
     device = replace(device, quirks=tuple({*device.quirks, PTX_MMA}))
     records = defaultdict(list)
     for line in options.measured.read_text().splitlines():

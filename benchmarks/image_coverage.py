@@ -18,8 +18,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from opalite.ir import DeviceInfo
-from opalite.ir.device.device_descriptions import FOLDER as FIXTURES
+from opalite.ir.device.device_descriptions import read_description
 from opalite.kernels import kernels_for
 from opalite.kernels.data_movement.layout_cast import PlaceCastStream
 from opalite.plan.program import NodeReport
@@ -60,10 +59,10 @@ class Share:
 
 @click.command(help=__doc__)
 @click.argument("models", nargs=-1, required=True)
-@click.option("--device", "device_name", default="adreno_640", show_default=True, help="name in tests/fixtures/devices")
+@click.option("--device", "device_name", default="adreno_640", show_default=True, help="the name of a description")
 @click.option("--precision", default="fp16", show_default=True)
 def main(models: tuple[str, ...], device_name: str, precision: str) -> None:
-    device = DeviceInfo.from_json((FIXTURES / f"{device_name}.json").read_text())
+    device = read_description(device_name)
     table = Table(box=None)
     for title in ("model", "launches", "casts", "outside", "FLOPs outside", "bytes outside"):
         table.add_column(title, justify="left" if title == "model" else "right")

@@ -32,7 +32,7 @@ from typing import Any, cast
 import click
 
 ROOT = Path(__file__).parents[1]
-DEVICE = ROOT / "tests" / "fixtures" / "devices" / "pocl_avx512.json"
+DEVICE = ROOT / "src" / "opalite" / "ir" / "device" / "descriptions" / "pocl_avx512.json"
 
 
 class Planner:

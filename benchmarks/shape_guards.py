@@ -27,7 +27,7 @@ import numpy as np
 import onnx
 from opalite.errors import OpaliteError
 from opalite.importer import ImportRun, ModelImporter, load_model
-from opalite.ir import DeviceInfo
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.symbols import Guard, hint_of
 from opalite.plan.planner import Knowledge, PlanOptions
 from opalite.plan.planner import plan as make_plan
@@ -38,7 +38,6 @@ from .models.feeds import random_feeds, stored_feeds
 from .models.opened import opened
 from .new_sizes import make_decoder
 
-FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "devices"
 PICTURES = (
     *("mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "resnet18", "squeezenet1_1", "inception_v1"),
     *("densenet121", "shufflenet_v2", "efficientnet_b0", "yolov8n_320", "unet_256"),
@@ -172,7 +171,7 @@ def show(name: str, options: argparse.Namespace) -> bool:
     if not model.sizes:
         print(f"{label}: no open dimension is above 1")
         return True
-    device = DeviceInfo.from_json((FIXTURES / f"{options.device}.json").read_text())
+    device = read_description(options.device)
     tried = list(other_sizes(model.sizes, options.count))
     all_served = True
     for factor in options.at:
@@ -221,7 +220,7 @@ def main() -> None:
     parser.add_argument("--shape", type=parse_shape, action="append", default=[], help="of an input, as x:1x3x64x64")
     parser.add_argument("--count", type=int, default=24, help="choices of sizes")
     parser.add_argument("--at", type=lambda t: [float(n) for n in t.split(",")], default=[1.0, 0.25, 4.0])
-    parser.add_argument("--device", default="pocl_avx512", help="a name in tests/fixtures/devices")
+    parser.add_argument("--device", default="pocl_avx512", help="the name of a description")
     parser.add_argument("--tier", choices=["optimized", "generic"], default="optimized")
     options = parser.parse_args()
     options.shape = dict(options.shape)

@@ -5,7 +5,7 @@
     python -m benchmarks.programs --against /tmp/before mobilenet_v2        # ... and compare with it later
 
 MODEL is a name (`python -m benchmarks.compare --list`), a file, or a folder of .onnx files; default: all built-in ones.
-Each is planned for some devices of tests/fixtures/devices, none of which needs to be here, and for each precision. A
+Each is planned for some described devices, none of which needs to be here, and for each precision. A
 record holds launches (source, options, grid, work-group, arguments), copies, the memory plan and the sources. Names of
 nodes and kernels are shown but not compared. Exit status 1 if programs differ.
 """
@@ -24,12 +24,13 @@ from tempfile import TemporaryDirectory
 
 import click
 
+from opalite.ir.device.device_descriptions import FOLDER
+
 from ..models import NAMES
 from .difference import compare
 from .record import Job
 
 ROOT = Path(__file__).parents[2]
-FIXTURES = ROOT / "tests" / "fixtures" / "devices"
 DEVICES = "pocl_avx512,nvidia_h200,adreno_640,mali_g76,intel_uhd_630,amd_rx_6800"
 
 
@@ -37,7 +38,7 @@ DEVICES = "pocl_avx512,nvidia_h200,adreno_640,mali_g76,intel_uhd_630,amd_rx_6800
 @click.argument("model", nargs=-1)
 @click.option("--against", type=click.Path(exists=True, file_okay=False, path_type=Path), help="src folder, or record")
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="folder that the record is written to")
-@click.option("--devices", default=DEVICES, show_default=True, help="names in tests/fixtures/devices, or .json files")
+@click.option("--devices", default=DEVICES, show_default=True, help="names of descriptions, or .json files")
 @click.option("--precisions", default="fp32,fp16", show_default=True)
 @click.option("--jobs", default=2, show_default=True, help="processes at once")
 def main(
@@ -77,7 +78,7 @@ def find_models(given: Sequence[str]) -> list[str]:
 
 
 def _devices(given: str) -> list[str]:
-    paths = [Path(n) if n.endswith(".json") else FIXTURES / f"{n}.json" for n in given.split(",")]
+    paths = [Path(n) if n.endswith(".json") else FOLDER / f"{n}.json" for n in given.split(",")]
     for path in paths:
         if not path.is_file():
             raise click.UsageError(f"device {path.stem}: there is no file {path}")

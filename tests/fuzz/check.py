@@ -21,7 +21,7 @@ from opalite.run.execute.strategies.persistent_kernel_strategy import may_link
 from .case import Case, Feeds
 from .judge import Fault, Oracle, compare
 from .known import REFUSALS
-from .null import NullSession, fixture_devices
+from .null import NullSession, described_devices
 
 MODES = ("null", "device")
 LOOP_RUNS = 22
@@ -105,7 +105,7 @@ def reference_takes(model: Any, feeds: Feeds) -> bool:
 
 def null_settings(seed: int) -> list[tuple[str, Precision]]:
     """Two devices and precisions, so that consecutive seeds meet all."""
-    names = list(fixture_devices())
+    names = list(described_devices())
     n = len(names)
     both = [Precision.FP32, Precision.FP16]
     if (seed // n) % 2:
@@ -131,7 +131,7 @@ def check_null_as(
     """Planned for the fixture `name`. symbols: as NullSession has it."""
     where = f"planned for {name} in {precision.value}{' with symbols' if symbols else ''}"
     raw = case.model.SerializeToString()
-    session = guarded(where, lambda: NullSession(raw, fixture_devices()[name], precision, symbols))
+    session = guarded(where, lambda: NullSession(raw, described_devices()[name], precision, symbols))
     for i, (feeds, want) in enumerate(wanted):
         got = attempt(case, oracle, i, feeds, where, session.run)
         if got is None:

@@ -141,12 +141,12 @@ def run_case(mend: Mend, out: bool) -> dict[str, Any] | None:
     from .case import Case
     from .check import check_null_as
     from .judge import Fault, Oracle
-    from .null import fixture_devices
+    from .null import described_devices
 
     case = Case.load(CASES / f"{mend.case}.py")
     oracle = Oracle(case.model)
     wanted = [(f, oracle.run(f)) for f in case.feeds]
-    for name in fixture_devices():
+    for name in described_devices():
         for precision in (Precision.FP32, Precision.FP16):
             try:
                 check_null_as(name, precision, case, oracle, wanted)

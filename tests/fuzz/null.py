@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from opalite.importer import ImportRun, ModelImporter, check_feeds, load_model
 from opalite.importer.walk.segments import Segment
 from opalite.ir import DeviceInfo, check_graph
+from opalite.ir.device.device_descriptions import description_names, read_description
 from opalite.ir.graph import Graph
 from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
@@ -27,13 +27,12 @@ from opalite.plan.program import LaunchStep, Program
 from ..helpers.symbolic import Traced
 
 Array = np.ndarray[Any, Any]
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "devices"
 
 
 @cache
-def fixture_devices() -> dict[str, DeviceInfo]:
-    """The devices whose descriptions are kept with the tests, by name."""
-    return {p.stem: DeviceInfo.from_json(p.read_text()) for p in sorted(FIXTURES.glob("*.json"))}
+def described_devices() -> dict[str, DeviceInfo]:
+    """The devices whose descriptions come with the package, by name."""
+    return {name: read_description(name) for name in description_names()}
 
 
 class NullSession:

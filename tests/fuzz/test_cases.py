@@ -13,7 +13,7 @@ from opalite.ir.precision import Precision
 from .case import Case
 from .check import check, check_null_as
 from .judge import Oracle
-from .null import fixture_devices
+from .null import described_devices
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.py"))
 
@@ -23,7 +23,7 @@ def test_planned_for_every_device(path: Path) -> None:
     case = Case.load(path)
     oracle = Oracle(case.model)
     wanted = [(f, oracle.run(f)) for f in case.feeds]
-    for i, name in enumerate(fixture_devices()):
+    for i, name in enumerate(described_devices()):
         for symbols in (False, True) if len(wanted) > 1 else (False,):
             precision = (Precision.FP32, Precision.FP16)[(i + symbols) % 2]
             check_null_as(name, precision, case, oracle, wanted, symbols=symbols)

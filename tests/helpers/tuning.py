@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from opalite.ir import DeviceInfo, Graph, Node
+from opalite.ir.device.device_descriptions import read_description
 from opalite.passes.pipeline import optimise, place
 from opalite.tune.tuner import find_tuning_jobs
 from opalite.tune.tuning_levels import KernelCandidate, Level, Trial
@@ -14,7 +14,6 @@ from opalite.tune.tuning_lookup import Lookup
 
 from .graphs import GraphMaker
 
-FOLDER = Path(__file__).parents[1] / "fixtures" / "devices"
 CPU = DeviceInfo(
     name="a processor",
     driver="1",
@@ -29,7 +28,7 @@ CPU = DeviceInfo(
 
 def fixture_device(name: str) -> DeviceInfo:
     """A real device as it described itself."""
-    return DeviceInfo.from_json((FOLDER / f"{name}.json").read_text())
+    return read_description(name)
 
 
 def conv_graph(channels: int = 23, size: int = 13, more: Sequence[str] = ()) -> Graph:

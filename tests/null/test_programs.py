@@ -17,12 +17,13 @@ from benchmarks.programs.record import Job, graphs_of, record
 
 import onnx
 from onnx import TensorProto, helper
+from opalite.ir.device.device_descriptions import FOLDER
 from opalite.ir.symbols import is_symbolic
 
 from ..helpers.small_models import classifier, tagger
 
 ROOT = Path(__file__).parents[2]
-DEVICES = [str(ROOT / "tests" / "fixtures" / "devices" / f"{name}.json") for name in ("pocl_avx512", "adreno_640")]
+DEVICES = [str(FOLDER / f"{name}.json") for name in ("pocl_avx512", "adreno_640")]
 
 
 @pytest.fixture

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.ir import DeviceInfo, DType, Graph
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.symbols import Trace
 from opalite.kernels.data_movement.strided_copy import MAX_INPUTS
@@ -19,12 +18,11 @@ from ...helpers.device_programs import run_here
 from ...helpers.graphs import GraphMaker, feeds_for, run_graph
 from ...helpers.symbolic import Traced
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "devices"
 OPTIONS = PlanOptions(PrecisionPolicy(Precision.FP32))
 
 
 def load(name: str) -> DeviceInfo:
-    return DeviceInfo.from_json((FIXTURES / f"{name}.json").read_text())
+    return read_description(name)
 
 
 def joined(shapes: list[tuple[int, ...]], axis: int, dtype: DType = DType.FLOAT32) -> Graph:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.ir import DeviceInfo, DType, Graph
+from opalite.ir import DType, Graph
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.symbols import Trace
 from opalite.plan.program import LaunchStep, ScalarArg
 
@@ -19,7 +19,7 @@ from ...helpers.device_programs import NotHere, run_here
 from ...helpers.graphs import GraphMaker
 from ...helpers.symbolic import Traced
 
-INTEL = Path(__file__).parents[2] / "fixtures" / "devices" / "intel_uhd_630.json"
+INTEL = read_description("intel_uhd_630")
 X = np.arange(30, dtype=np.float32).reshape(5, 6)
 
 
@@ -77,7 +77,7 @@ def test_packed_dot_products_of_another_device_are_computed_here(rt: Runtime, mo
     weights = g.rng.integers(-90, 90, (64, 8)).astype(np.int8)
     graph = g.done(g.add("y", "IntegerMatMul", x, g.const("w", weights), None, None, trans_a=False, trans_b=False))
     graph.trace = trace
-    traced = Traced(graph, DeviceInfo.from_json(INTEL.read_text()))
+    traced = Traced(graph, INTEL)
     program = traced.template.at((5,))
     assert program is not None
     assert any("-DDOT=1" in s.options for s in program.sources)

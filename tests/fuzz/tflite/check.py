@@ -16,7 +16,7 @@ from opalite.ir.precision import Precision
 from ...helpers.tflite_writer import write_model
 from ..check import guarded
 from ..judge import Fault
-from ..null import NullSession, fixture_devices
+from ..null import NullSession, described_devices
 from .graph import Case
 from .oracle import Lite, Refused, alone
 
@@ -31,7 +31,7 @@ def session_of(model: bytes, mode: str, seed: int) -> Any:
     """What runs a file: a session, or a plan for a device that is not here."""
     if mode == "device":
         return opalite.InferenceSession(model, precision="fp32")
-    devices = sorted(fixture_devices().items())
+    devices = sorted(described_devices().items())
     return NullSession(model, devices[seed % len(devices)][1], Precision.FP32)
 
 

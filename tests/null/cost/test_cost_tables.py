@@ -13,6 +13,7 @@ import pytest
 
 import opalite.kernels
 from opalite.cost import Table, cost_tables, find_row, share_of_peak
+from opalite.ir.device.device_descriptions import description_names, read_description
 from opalite.ir.device.device_info import DeviceInfo
 from opalite.kernels import all_kernels
 
@@ -29,10 +30,7 @@ WALKS = (
     "TopKHeap",
     "TopKSelect",
 )
-DEVICES = [
-    DeviceInfo.from_json(p.read_text())
-    for p in sorted((Path(__file__).parents[2] / "fixtures" / "devices").glob("*.json"))
-]
+DEVICES = [read_description(name) for name in description_names()]
 
 
 def named_tables(layer: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 
 from opalite.ir.device import device_family
 from opalite.ir.device.default_workgroups import default_group
+from opalite.ir.device.device_descriptions import description_names, read_description
 from opalite.ir.device.device_family import (
     ADDRESSES,
     ARM_DOT,
@@ -29,27 +29,22 @@ from opalite.ir.device.device_family import (
 from opalite.ir.device.device_info import DeviceInfo
 from opalite.kernels.kernel import all_kernels
 
-FOLDER = Path(__file__).parents[2] / "fixtures" / "devices"
-FILES = sorted(FOLDER.glob("*.json"))
+NAMES = description_names()
 
 
-def load(name: str) -> DeviceInfo:
-    return DeviceInfo.from_json((FOLDER / f"{name}.json").read_text())
+def test_there_are_descriptions() -> None:
+    assert len(NAMES) >= 15
 
 
-def test_there_are_fixtures() -> None:
-    assert len(FILES) >= 15
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
-def test_json_both_ways(file: Path) -> None:
-    device = DeviceInfo.from_json(file.read_text())
+@pytest.mark.parametrize("name", NAMES)
+def test_json_both_ways(name: str) -> None:
+    device = read_description(name)
     assert DeviceInfo.from_json(device.to_json()) == device
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
-def test_family_is_what_the_names_tell(file: Path) -> None:
-    d = DeviceInfo.from_json(file.read_text())
+@pytest.mark.parametrize("name", NAMES)
+def test_family_is_what_the_names_tell(name: str) -> None:
+    d = read_description(name)
     found = find_family(d.name, d.vendor, d.platform, d.version, d.kind, d.native_float_width)
     assert (d.family, d.generation, d.wave_size, d.lanes) == (
         found.family,
@@ -74,18 +69,18 @@ def test_family_is_what_the_names_tell(file: Path) -> None:
     assert (SLOW_SUB_BUFFERS in found.quirks) == bool({SLOW_SUB_BUFFERS, ADDRESSES} & set(d.quirks))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
-def test_every_quirk_is_one_that_something_avoids(file: Path) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_every_quirk_is_one_that_something_avoids(name: str) -> None:
     """A misspelt one would be avoided by nobody, and nobody would say so."""
     known = {v for k, v in vars(device_family).items() if k.isupper() and not k.startswith("_") and isinstance(v, str)}
     known |= {UNBUILT + kernel.name for kernel in all_kernels()}
-    d = DeviceInfo.from_json(file.read_text())
+    d = read_description(name)
     assert set(d.quirks) <= known - {UNBUILT}
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
-def test_fixture_is_plausible(file: Path) -> None:
-    d = DeviceInfo.from_json(file.read_text())
+@pytest.mark.parametrize("name", NAMES)
+def test_fixture_is_plausible(name: str) -> None:
+    d = read_description(name)
     assert d.max_alloc <= d.global_mem
     assert max(d.max_work_item_sizes) <= 8192
     assert d.max_work_group_size <= d.max_work_item_sizes[0] or d.family == "mali"
@@ -108,31 +103,35 @@ def test_defaults_are_a_minimal_device() -> None:
 
 
 def test_images_by_family() -> None:
-    assert load("adreno_640").prefers_images
-    assert load("powervr_ge8320").prefers_images
-    assert not load("mali_g76").prefers_images
-    assert not load("intel_uhd_630").prefers_images
+    assert read_description("adreno_640").prefers_images
+    assert read_description("powervr_ge8320").prefers_images
+    assert not read_description("mali_g76").prefers_images
+    assert not read_description("intel_uhd_630").prefers_images
 
 
 def test_image_limits() -> None:
-    device = load("adreno_330")
+    device = read_description("adreno_330")
     assert device.fits_image(8192, 8192)
     assert not device.fits_image(8193, 1)
     assert not DeviceInfo().fits_image(1, 1)
 
 
 def test_flush_policy() -> None:
-    assert load("mali_g52").flush_every == 24
-    assert load("powervr_ge8320").flush_every == 16
-    assert load("nvidia_h200").flush_every == 0
+    assert read_description("mali_g52").flush_every == 24
+    assert read_description("powervr_ge8320").flush_every == 16
+    assert read_description("nvidia_h200").flush_every == 0
 
 
 def test_estimates_order_devices_as_reality_does() -> None:
     names = ["adreno_506", "adreno_640", "amd_rx_6800", "nvidia_h200"]
-    flops = [load(n).peak_flops for n in names]
+    flops = [read_description(n).peak_flops for n in names]
     assert flops == sorted(flops)
-    assert load("nvidia_h200").bandwidth > load("amd_rx_6800").bandwidth > load("mali_g78").bandwidth
-    assert load("adreno_640").launch_s > load("nvidia_h200").launch_s
+    assert (
+        read_description("nvidia_h200").bandwidth
+        > read_description("amd_rx_6800").bandwidth
+        > read_description("mali_g78").bandwidth
+    )
+    assert read_description("adreno_640").launch_s > read_description("nvidia_h200").launch_s
 
 
 def test_a_clock_that_cannot_be_right_is_not_believed() -> None:
@@ -142,7 +141,7 @@ def test_a_clock_that_cannot_be_right_is_not_believed() -> None:
 
 def test_groups_fill_the_wide_waves_of_an_adreno() -> None:
     """1,344 work-items: groups of 112 divide them, and would leave an eighth of a wave of 128 idle."""
-    device = load("adreno_640")
+    device = read_description("adreno_640")
     assert (device.wave_size, device.full_wave) == (64, 128)
     assert default_group((1344,), device) == (128,)
     assert default_group((1344,), dataclasses.replace(device, full_wave=0)) == (128,)
@@ -164,5 +163,5 @@ def test_groups_fill_the_wide_waves_of_an_adreno() -> None:
     ],
 )
 def test_a_device_is_called_as_its_owner_calls_it(file: str, name: str, title: str) -> None:
-    device = load(file)
+    device = read_description(file)
     assert dataclasses.replace(device, name=name or device.name).title == title

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 
 from opalite.errors import KernelError
 from opalite.ir import DeviceInfo, DType, Layout, Node, Value
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.place import FLAT, IMAGE, OPENCL, packed
 from opalite.kernels.kernel import Binding, Kernel, all_kernels, kernels_for
 from opalite.kernels.launch import Scratch, Weight
@@ -23,9 +23,8 @@ from ...helpers.kernel_nodes import samples
 from ...helpers.kernel_test_harness import make_node
 from ..layout.test_layouts import NEW
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "devices"
-DEVICES = {n: DeviceInfo.from_json((FIXTURES / f"{n}.json").read_text()) for n in ("pocl_avx512", "adreno_640")}
-DEVICES |= {n: DeviceInfo.from_json((FIXTURES / f"{n}.json").read_text()) for n in ("nvidia_h200", "intel_uhd_630")}
+DEVICES = {n: read_description(n) for n in ("pocl_avx512", "adreno_640")}
+DEVICES |= {n: read_description(n) for n in ("nvidia_h200", "intel_uhd_630")}
 PRECISIONS = (None, DType.FLOAT16)
 QUESTIONS = ("refuse", "bindings", "illegal", "launch", "defaults", "points", "seconds")
 

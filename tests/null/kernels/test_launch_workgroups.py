@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from opalite.ir import DeviceInfo
 from opalite.ir.device.default_workgroups import default_group
+from opalite.ir.device.device_descriptions import description_names, read_description
 from opalite.kernels.launch_workgroups import halving
 from opalite.tune.workgroup_candidates import (
     Alignment,
@@ -131,8 +131,7 @@ def test_the_cpu_group_divides_the_grid(grid: tuple[int, int, int]) -> None:
     assert all(g % w == 0 for g, w in zip(grid, group, strict=True))
 
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "devices"
-GPUS = [d for d in (DeviceInfo.from_json(p.read_text()) for p in sorted(FIXTURES.glob("*.json"))) if not d.is_cpu]
+GPUS = [d for d in (read_description(name) for name in description_names()) if not d.is_cpu]
 PRIMES = (1, 2, 3, 31, 37, 113, 127, 131, 227, 1009, 4099)
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opalite.ir import DeviceInfo, Graph, Value
+from opalite.ir import Graph, Value
+from opalite.ir.device.device_descriptions import read_description
 from opalite.passes.pipeline import optimise, place
 from opalite.plan.emit_program import emit
 from opalite.plan.program import LaunchStep
 
 from ...helpers.graphs import GraphMaker
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "devices"
 DEVICES = ("pocl_avx512", "nvidia_h200", "adreno_640", "mali_g76", "intel_uhd_630")
 POOL: dict[str, Any] = {"kind": "max", "kernel": (2, 2), "strides": (2, 2), "pads": (0, 0, 0, 0), "dilations": (1, 1)}
 POOL |= {"ceil_mode": False, "count_include_pad": False, "p": 2, "with_indices": False, "storage_order": 0}
@@ -60,7 +59,7 @@ def channels_last_net() -> Graph:
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_transposes_are_left_at_both_ends_only(name: str) -> None:
-    device = DeviceInfo.from_json((FIXTURES / f"{name}.json").read_text())
+    device = read_description(name)
     graph = channels_last_net()
     optimise(graph, device=device)
     place(graph, device, memory=None)

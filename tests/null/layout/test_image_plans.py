@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from pathlib import Path
 
 import pytest
 
 from opalite.ir import DeviceInfo, DType, Graph, Node, Value
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.place import IMAGE, Layout, Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.kernels.kernel import Binding, Kernel
@@ -25,11 +25,9 @@ from opalite.tune.tuning_lookup import Lookup
 
 from ...helpers.graphs import GraphMaker
 
-DEVICES = Path(__file__).parents[2] / "fixtures" / "devices"
-
 
 def load(name: str) -> DeviceInfo:
-    return DeviceInfo.from_json((DEVICES / f"{name}.json").read_text())
+    return read_description(name)
 
 
 ADRENO, MALI = load("adreno_640"), load("mali_g76")

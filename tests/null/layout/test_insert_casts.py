@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from opalite.ir import FLAT, DeviceInfo, DType, Graph, Node
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.place import Memory, Target
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.layout.assign_precision import set_precision
@@ -17,7 +17,6 @@ from opalite.plan.program import Storage
 
 from ...helpers.graphs import GraphMaker
 
-DEVICES = Path(__file__).parents[2] / "fixtures" / "devices"
 CASES = [
     ("pocl_avx512", None, Precision.FP32),
     ("pocl_avx512", Memory.IMAGE2D, Precision.FP16),
@@ -51,7 +50,7 @@ def placed(device: DeviceInfo, memory: Memory | None, precision: Precision) -> G
 
 
 def load(name: str) -> DeviceInfo:
-    return DeviceInfo.from_json((DEVICES / f"{name}.json").read_text())
+    return read_description(name)
 
 
 def casts(graph: Graph) -> list[Node]:

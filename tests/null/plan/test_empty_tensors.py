@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from opalite.importer import ImportRun, check_feeds, load_model
-from opalite.ir import DeviceInfo, Graph
+from opalite.ir import Graph
+from opalite.ir.device.device_descriptions import description_names, read_description
 from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.layout.assign_precision import set_precision
@@ -21,8 +21,6 @@ from ...helpers.empty_models import BY_HAND, CASES, empty_case
 from ...helpers.graphs import GraphMaker, operators
 from ...helpers.numpy_session import NumpySession
 from ..importer.oracles import assert_same
-
-DEVICES = Path(__file__).parents[2] / "fixtures" / "devices"
 
 
 def _graph(name: str) -> Graph:
@@ -46,9 +44,9 @@ def test_results_are_those_of_onnxruntime(case: str) -> None:
 
 
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16])
-@pytest.mark.parametrize("path", sorted(DEVICES.glob("*.json")), ids=lambda p: p.stem)
-def test_plans_hold_nothing_to_compute_of_them(path: Path, precision: Precision) -> None:
-    device = DeviceInfo.from_json(path.read_text())
+@pytest.mark.parametrize("name", description_names())
+def test_plans_hold_nothing_to_compute_of_them(name: str, precision: Precision) -> None:
+    device = read_description(name)
     for case in CASES:
         graph = _graph(case)
         policy = PrecisionPolicy(precision)
@@ -77,6 +75,6 @@ def test_a_node_that_computes_nothing_reads_nothing() -> None:
     y = g.map("y", "add", a, g.input("e", 0, 1))
     parts = [g.add(f"z{i}", "Slice", b, starts=(4 * i,), steps=(1,), sizes=(3,)) for i in range(2)]
     graph = g.done(y, *parts)
-    device = DeviceInfo.from_json((DEVICES / "pocl_avx512.json").read_text())
+    device = read_description("pocl_avx512")
     place(graph, device)
     emit(graph, device)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from onnx.numpy_helper import from_array
 
-from opalite.ir import DeviceInfo
+from opalite.ir.device.device_descriptions import read_description
 from opalite.plan.program import LaunchStep
 from opalite.run.model.imported_model import ImportedModel
 from tests.helpers.device_plans import plan
 
 from ...helpers.onnx_text import parse
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "devices"
 SIDE = 128
 SHAPES = {"first": (32, 3, 3, 3), "second": (32, 32, 3, 3), "scale": (32,), "bias": (32,)}
 DEVICES = ("nvidia_h200", "mali_g78", "pocl_avx512")
@@ -66,7 +63,7 @@ def test_no_casts_and_no_own_activation(device: str, form: str) -> None:
     rng = np.random.default_rng(0)
     weights = (from_array(rng.standard_normal(shape, np.float32), name) for name, shape in SHAPES.items())
     model.graph.initializer.extend(weights)
-    info = DeviceInfo.from_json((FIXTURES / f"{device}.json").read_text())
+    info = read_description(device)
     program = plan(ImportedModel(model.SerializeToString()), {"x": (1, 3, SIDE, SIDE)}, info)
     steps = [s for s in program.steps if isinstance(s, LaunchStep)]
     norms = [i for i, s in enumerate(steps) if s.kernel == "InstanceGroupNormPacked"]

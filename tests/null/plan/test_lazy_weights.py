@@ -14,20 +14,20 @@ import onnx
 from onnx import helper
 from opalite.cl.programs.build_parallelism import parallel_map
 from opalite.ir.constants.lazy_array import LazyArray
-from opalite.ir.device.device_info import DeviceInfo
+from opalite.ir.device.device_descriptions import read_description
 from opalite.plan import emit_program
 from opalite.plan.planner import Knowledge, Planned, PlanOptions, plan
 from opalite.run.model.imported_model import ImportedModel
 
 from ...helpers.small_models import make_model, noise, port
 
-DEVICE = Path(__file__).parents[2] / "fixtures" / "devices" / "pocl_avx512.json"
+DEVICE = read_description("pocl_avx512")
 
 
 def planned(path: Path, late: bool) -> Planned:
     imported = ImportedModel(path)
     segment = imported.only_segment({"x": noise(4, 512)})
-    return plan(segment.graph, PlanOptions(late_weights=late), Knowledge(DeviceInfo.from_json(DEVICE.read_text())))
+    return plan(segment.graph, PlanOptions(late_weights=late), Knowledge(DEVICE))
 
 
 def test_late_weights_are_the_same(tmp_path: Path) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from opalite.ir import DeviceInfo
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_family import PTX_MMA, PTX_WGMMA
 from opalite.ir.tensor_type import TensorType
 from opalite.plan.program import LaunchStep
@@ -22,11 +22,9 @@ from ...helpers.graphs import check_same, feeds_for, run_graph
 from ...helpers.multihead import encoder
 from ...helpers.symbolic import Traced, graph_at
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "devices"
-
 
 def load(name: str) -> DeviceInfo:
-    return DeviceInfo.from_json((FIXTURES / f"{name}.json").read_text())
+    return read_description(name)
 
 
 H200 = replace(load("nvidia_h200"), quirks=tuple({*load("nvidia_h200").quirks, PTX_MMA, PTX_WGMMA}))

@@ -6,7 +6,6 @@ import cProfile
 import functools
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from opalite.importer import load_model
 from opalite.ir import DeviceInfo
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.tensor_type import TensorType
 from opalite.ops import conv
 from opalite.passes import pipeline, rewrite_driver
@@ -23,7 +23,6 @@ from opalite.plan import planner
 from opalite.run.model.imported_model import ImportedModel
 from opalite.run.model.model_inputs_outputs import example_shapes
 
-DEVICES = Path(__file__).parents[2] / "fixtures" / "devices"
 FEW, MANY = 24, 48  # layers
 MOST = 2.25
 """Times as many calls that twice the layers may take."""
@@ -203,7 +202,7 @@ MODELS: dict[str, Callable[[int], onnx.ModelProto]] = {
 
 
 def device(name: str) -> DeviceInfo:
-    return DeviceInfo.from_json((DEVICES / f"{name}.json").read_text())
+    return read_description(name)
 
 
 def plan(model: onnx.ModelProto, info: DeviceInfo, tier: Any) -> planner.Planned:

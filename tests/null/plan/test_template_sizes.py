@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from onnx import helper
 from opalite.importer import ImportRun, load_model
 from opalite.importer.walk.shape_dependent_inputs import graph_with_hints
-from opalite.ir import DeviceInfo
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.graph import Graph
 from opalite.ir.symbols import Trace
 from opalite.plan.planner import Knowledge, Planned, PlanOptions, plan
@@ -18,7 +17,7 @@ from opalite.plan.program import LaunchStep
 
 from ...helpers.small_models import make_model, noise, port
 
-DEVICE = DeviceInfo.from_json((Path(__file__).parents[2] / "fixtures" / "devices" / "pocl_avx512.json").read_text())
+DEVICE = read_description("pocl_avx512")
 SMALL, LARGE = (2, 16, 9, 12), (4, 16, 150, 130)
 
 

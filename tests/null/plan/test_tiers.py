@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from opalite.ir import DeviceInfo, DType, Graph
+from opalite.ir.device.device_descriptions import description_names, read_description
 from opalite.ir.symbols import Trace
 from opalite.kernels.kernel import all_kernels, kernels_for
 from opalite.kernels.kernel_sources import option_text, program_text
@@ -20,9 +20,7 @@ from ...helpers.graphs import GraphMaker
 from ...helpers.kernel_nodes import samples
 from ...helpers.kernel_test_harness import make_node
 
-DEVICES = [
-    DeviceInfo.from_json(p.read_text()) for p in sorted((Path(__file__).parents[2] / "fixtures/devices").glob("*.json"))
-]
+DEVICES = [read_description(name) for name in description_names()]
 GENERAL = {k.name for k in all_kernels() if k.tier == "generic"}
 each_device = pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmarks.models.llama import Shape, decoder
 
 from opalite.ir import DeviceInfo
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_family import PTX_MMA
 from opalite.plan.program import LaunchStep
 from opalite.plan.work_partition import NO_PARTITION
@@ -18,8 +18,7 @@ from tests.helpers.device_plans import plan
 
 from ...helpers.onnx_text import parse
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "devices"
-PLAIN = DeviceInfo.from_json((FIXTURES / "nvidia_h200.json").read_text())
+PLAIN = read_description("nvidia_h200")
 UNITS = replace(PLAIN, quirks=tuple({*PLAIN.quirks, PTX_MMA}))
 BODY = """{ one = MatMul(x, a) two = MatMul(x, b) sum = Add(two, %s) y = Relu(sum) z = Sigmoid(one) }"""
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from opalite.expr.parse import parse_expr
-from opalite.ir import DeviceInfo, DType
+from opalite.ir import DType
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_family import PTX_MMA
 from opalite.ir.graph import Node
 from opalite.ir.precision import Precision
@@ -22,7 +23,7 @@ from opalite.tune.tuning_lookup import Lookup
 
 from ...helpers.kernel_test_harness import make_node
 
-H200 = DeviceInfo.from_json((Path(__file__).parents[2] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
+H200 = read_description("nvidia_h200")
 FILES = sorted(SHIPPED.glob("*.json"))
 
 

@@ -161,10 +161,8 @@ def describe(device: cl.Device) -> DeviceInfo:
     width = max(1, query(lambda d: d.native_vector_width_float, 1))
     driver = query.text("driver_version")
     family = find_family(name, vendor, platform, version, kind, width, driver)
-    # A GPU without an entry in the table of names: OpenCL 3.0 tells the wave; others are asked by a probe build.
-    unknown = kind == "gpu" and family.wave_size == 1 and not family.generation
     sizes = [*query(lambda d: list(d.max_work_item_sizes), list(default.max_work_item_sizes)), 1, 1, 1]
-    return DeviceInfo(
+    info = DeviceInfo(
         name=name,
         vendor=vendor,
         platform=platform,
@@ -173,9 +171,7 @@ def describe(device: cl.Device) -> DeviceInfo:
         kind=kind,
         family=family.family,
         generation=family.generation,
-        wave_size=query(lambda d: d.warp_size_nv, 0)
-        or query(lambda d: d.wavefront_width_amd, 0)
-        or (_plausible_wave(query(lambda d: d.preferred_work_group_size_multiple, 1)) if unknown else family.wave_size),
+        wave_size=query(lambda d: d.warp_size_nv, 0) or query(lambda d: d.wavefront_width_amd, 0) or family.wave_size,
         full_wave=family.full_wave,
         max_waves=family.max_waves,
         register_bytes=family.register_bytes,
@@ -200,6 +196,10 @@ def describe(device: cl.Device) -> DeviceInfo:
         unified_memory=bool(query(lambda d: d.host_unified_memory, False)),
         extensions=extensions,
     )
+    if not info.lacks_wave:
+        return info
+    # OpenCL 3.0 tells it; others are asked by a probe build.
+    return replace(info, wave_size=_plausible_wave(query(lambda d: d.preferred_work_group_size_multiple, 1)))
 
 
 def location(device: cl.Device) -> str:
@@ -224,8 +224,7 @@ def with_probed_features(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     probes = _gpu_probes(info) if info.kind == "gpu" else _cpu_probes(info) if info.is_cpu else {}
     if info.family == "llvmpipe":
         probes = {**probes, UNLINKED_FMA: PROBE}
-    ask_wave = info.kind == "gpu" and info.wave_size == 1 and not info.generation
-    if not (probes or ask_wave):
+    if not (probes or info.lacks_wave):
         return info
     folder = usable_folder()
     known = folder / "facts.json" if folder is not None else None
@@ -233,19 +232,19 @@ def with_probed_features(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     facts = _read_facts(known)
     found = facts.get(key, {})
     missing = [quirk for quirk in probes if quirk not in found]
-    if missing or (ask_wave and _WAVE not in found):
+    if missing or (info.lacks_wave and _WAVE not in found):
         facts[key] = {
             "name": info.name,
             **found,
             **{quirk: _has_feature(device, info, quirk, probes[quirk]) for quirk in missing},
-            **({_WAVE: _kernel_wave(device)} if ask_wave else {}),
+            **({_WAVE: _kernel_wave(device)} if info.lacks_wave else {}),
         }
         if known is not None:
             write_json(known, facts)
     quirks = tuple(quirk for quirk in probes if facts[key].get(quirk))
     # Devices with arguments by address need no sub-buffers.
     own = tuple(q for q in info.quirks if q != SLOW_SUB_BUFFERS or ADDRESSES not in quirks)
-    wave = _plausible_wave(facts[key].get(_WAVE)) if ask_wave else info.wave_size
+    wave = _plausible_wave(facts[key].get(_WAVE)) if info.lacks_wave else info.wave_size
     return replace(info, wave_size=wave, fp16=info.fp16 or FP16_UNLISTED in quirks, quirks=(*own, *quirks))
 
 

@@ -104,6 +104,11 @@ class DeviceInfo:
         return re.sub(r"\((?:R|TM|C)\)", "", self.name).strip()
 
     @property
+    def lacks_wave(self) -> bool:
+        """Whether the wave size is to be asked: a GPU that no table knows, whose driver told none."""
+        return self.kind == "gpu" and self.wave_size == 1 and not self.generation
+
+    @property
     def is_mobile(self) -> bool:
         """Whether the device is a phone's GPU, with expensive launches and slow memory."""
         return self.family in ("adreno", "mali", "powervr")

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,7 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
-from opalite.ir.device.device_info import DeviceInfo
+from opalite.ir.device.device_descriptions import description_names, read_description
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.kernels.kernel import Binding, Kernel, kernels_for
@@ -60,8 +59,7 @@ OPERATORS = ("Conv", "ConvTranspose", "IntegerConv", "Pool")
 KERNELS = [pytest.param(k, id=k.name) for op in OPERATORS for k in kernels_for(op)]
 FUSED = ("blocks", "pointwise", "depthwise")
 """Cases with an expression behind the sum, where operator and kernel take one, and once more in half storage."""
-DEVICES = Path(__file__).parents[3] / "fixtures" / "devices"
-DESCRIBED = [DeviceInfo.from_json(path.read_text(encoding="utf-8")) for path in sorted(DEVICES.glob("*.json"))]
+DESCRIBED = [read_description(name) for name in description_names()]
 HALVES = (*FUSED, "whole blocks")
 """Cases in half storage, the last one for kernels that read channels in chunks, which take no floats."""
 RUNS = [(n, None) for n in CASES if n not in HALVES or n in FUSED] + [(n, DType.FLOAT16) for n in HALVES]

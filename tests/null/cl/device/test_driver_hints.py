@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
 from opalite.cl.device.driver_hints import HintProperties, Hints, hint_properties, make_hints, supported_hints
 from opalite.errors import InputError
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_info import DeviceInfo
-
-FOLDER = Path(__file__).parents[3] / "fixtures" / "devices"
 
 
 def load(name: str, *more: str) -> DeviceInfo:
-    found = DeviceInfo.from_json((FOLDER / f"{name}.json").read_text())
+    found = read_description(name)
     return dataclasses.replace(found, extensions=(*found.extensions, *more))
 
 

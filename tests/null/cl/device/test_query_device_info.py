@@ -15,6 +15,7 @@ import pytest
 
 from opalite.cl.device import query_device_info as module
 from opalite.cl.device.query_device_info import describe, fingerprint, location, with_probed_features
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_family import (
     BYTE_FOURS,
     BYTE_PAIRS,
@@ -27,8 +28,6 @@ from opalite.ir.device.device_family import (
     PTX_WGMMA,
 )
 from opalite.ir.device.device_info import DeviceInfo
-
-FOLDER = Path(__file__).parents[3] / "fixtures" / "devices"
 
 
 class Broken:
@@ -92,7 +91,7 @@ def test_waves_of_unknown_gpus_are_what_the_driver_prefers(builds: list[str], mo
     assert describe(midgard).wave_size == 1, "the table knows it"
 
 
-NVIDIA = replace(DeviceInfo.from_json((FOLDER / "nvidia_h200.json").read_text()), fp16=False, quirks=())
+NVIDIA = replace(read_description("nvidia_h200"), fp16=False, quirks=())
 
 
 @pytest.fixture
@@ -138,7 +137,7 @@ def test_listed_half_and_cpus_are_not_tried(builds: list[str]) -> None:
 
 def test_cpus_are_asked_for_products_of_bytes(builds: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each width with its own instructions; sums of fours where the system names them, whatever was found elsewhere."""
-    cpu = DeviceInfo.from_json((FOLDER / "pocl_avx512.json").read_text())
+    cpu = read_description("pocl_avx512")
     plain = replace(cpu, quirks=())
     flags = {"avx512f", "avx512_vnni"}
     monkeypatch.setattr(module.pocl, "cpu_flags", lambda: flags)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from opalite.cl.device.select_device import DeviceEntry, platform_slug, select, stable_ids
 from opalite.errors import NoDeviceError
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_info import DeviceInfo
-
-FOLDER = Path(__file__).parents[3] / "fixtures" / "devices"
 
 
 def load(name: str) -> DeviceInfo:
-    return DeviceInfo.from_json((FOLDER / f"{name}.json").read_text())
+    return read_description(name)
 
 
 def listing(*platforms: list[DeviceInfo]) -> list[DeviceEntry]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from opalite.ir import FLAT, OPENCL, DeviceInfo, DType, Node, TensorType, Value
+from opalite.ir.device.device_descriptions import description_names, read_description
 from opalite.kernels.kernel import Binding, kernels_for
 from opalite.ops.operator import make_op
 
-FOLDER = Path(__file__).parents[3] / "fixtures" / "devices"
-DEVICES = [DeviceInfo.from_json(p.read_text()) for p in sorted(FOLDER.glob("*.json"))]
+DEVICES = [read_description(name) for name in description_names()]
 
 
 def conv_attrs(rank: int, stride: int = 1, pad: int = 0, group: int = 1, dilation: int = 1) -> dict[str, Any]:

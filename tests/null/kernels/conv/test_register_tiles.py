@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from pathlib import Path
 
 import pytest
 
 from opalite.cost.cost_tables import RegisterTile
-from opalite.ir.device.device_info import DeviceInfo
+from opalite.ir.device.device_descriptions import read_description
 from opalite.kernels.conv.register_tiles import find_tile, tile_refusal
 
-FOLDER = Path(__file__).parents[3] / "fixtures" / "devices"
-CPU = dataclasses.replace(DeviceInfo.from_json((FOLDER / "pocl_avx512.json").read_text()), compute_units=2)
+CPU = dataclasses.replace(read_description("pocl_avx512"), compute_units=2)
 # Positions and output blocks of MobileNetV2's 1x1 convolutions.
 LAYERS = [(12544, 1), (12544, 6), (3136, 2), (3136, 9), (784, 2), (784, 12), (196, 4), (196, 24), (196, 6), (196, 36)]
 LAYERS += [(49, 10), (49, 60), (49, 20), (49, 80)]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from opalite.ir import DeviceInfo
+from opalite.ir.device.device_descriptions import description_names, read_description
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import packed
@@ -16,9 +15,7 @@ from opalite.kernels.kernel import Binding, kernels_for
 
 from ....helpers.kernel_test_harness import make_node
 
-DEVICES = {
-    p.stem: DeviceInfo.from_json(p.read_text()) for p in (Path(__file__).parents[3] / "fixtures/devices").glob("*")
-}
+DEVICES = {name: read_description(name) for name in description_names()}
 H200 = DEVICES["nvidia_h200"]
 
 

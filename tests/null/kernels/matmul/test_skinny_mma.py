@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from opalite.ir import DeviceInfo
 from opalite.ir.constants.lazy_array import LazyArray
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.growable_tensor import PROMPT
@@ -18,7 +16,7 @@ from opalite.kernels.matmul.skinny_mma import FORMS
 
 from ....helpers.kernel_test_harness import make_node
 
-H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures/devices/nvidia_h200.json").read_text())
+H200 = read_description("nvidia_h200")
 LAYERS = [(512, 2048), (2048, 2048), (8192, 2048), (2048, 8192), (32000, 2048)]
 """Columns and terms of products of a decoder of a billion weights."""
 

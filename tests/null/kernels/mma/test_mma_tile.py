@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
-from opalite.ir import DeviceInfo
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_family import PTX_MMA
 from opalite.ir.dtype import DType
 from opalite.kernels.mma.mma_tile import find_tile, mma_refusal, pack_weights, tile_illegal
 
 from ....helpers.kernel_test_harness import make_node
 
-H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
+H200 = read_description("nvidia_h200")
 
 
 def test_lanes_hold_what_the_instruction_expects() -> None:

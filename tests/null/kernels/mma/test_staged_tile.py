@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from opalite.ir import DeviceInfo
+from opalite.ir.device.device_descriptions import read_description
 from opalite.kernels.mma.mma_cost import FEWEST_POSITIONS, mma_seconds
 from opalite.kernels.mma.mma_tile import pack_weights
 from opalite.kernels.mma.staged_tile import (
@@ -25,7 +24,7 @@ from opalite.kernels.mma.staged_tile import (
 )
 from opalite.ops.operator import Cost
 
-H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
+H200 = read_description("nvidia_h200")
 SIZES = [(100352, 256, 16), (100352, 64, 144), (3136, 64, 144), (197, 768, 192), (49, 512, 1152), (17, 4, 1)]
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from opalite.ir import DeviceInfo
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_family import PTX_WGMMA
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
@@ -31,7 +31,7 @@ from opalite.plan.program import LaunchStep
 from ....helpers.graphs import GraphMaker
 from ....helpers.kernel_test_harness import make_node
 
-H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
+H200 = read_description("nvidia_h200")
 WARPGROUPS = replace(H200, quirks=tuple({*H200.quirks, PTX_WGMMA}))
 NORM = {"axis": 2, "epsilon": 1e-5}
 PLAIN = replace(H200, quirks=tuple(q for q in H200.quirks if q != PTX_WGMMA))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from opalite.ir import DeviceInfo
+from opalite.ir.device.device_descriptions import description_names, read_description
 from opalite.ir.device.device_family import BYTE_PAIRS, NO_ASSEMBLY, PTX_MMA
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
@@ -20,9 +20,7 @@ from opalite.kernels.quantized.pack_low_bit import codebook_defines
 
 from ....helpers.kernel_test_harness import make_node
 
-DEVICES = {
-    p.stem: DeviceInfo.from_json(p.read_text()) for p in (Path(__file__).parents[3] / "fixtures/devices").glob("*")
-}
+DEVICES = {name: read_description(name) for name in description_names()}
 GPUS = [n for n, d in DEVICES.items() if d.max_work_group_size >= 64 and not d.is_cpu and d.local_mem >= 1 << 14]
 LAYERS = [(512, 2048), (2048, 2048), (8192, 2048), (2048, 8192), (32000, 2048)]
 """Columns and terms of products of a decoder of a billion weights."""

@@ -9,6 +9,7 @@ from benchmarks.models.llama import LLAMA_TINY, decoder, step_feeds
 
 import onnx
 from opalite.ir import DeviceInfo, Graph
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.growable_tensor import GrowableTensor
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.symbols import Trace
@@ -23,11 +24,9 @@ from ....helpers.graphs import GraphMaker, check_same, feeds_for, operators, run
 from ....helpers.symbolic import Traced
 from ..texts import CPU, GPU, Case, check
 
-DEVICES = Path(__file__).parents[3] / "fixtures" / "devices"
-
 
 def load(name: str) -> DeviceInfo:
-    return DeviceInfo.from_json((DEVICES / f"{name}.json").read_text())
+    return read_description(name)
 
 
 KEYS = """

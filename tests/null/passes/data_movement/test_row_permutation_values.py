@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
 
 from opalite.ir import DeviceInfo, Graph, Value
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ops.data_movement import Concat
 from opalite.passes.pipeline import optimise
 from opalite.passes.rewrite_driver import Context
@@ -18,8 +18,7 @@ from opalite.plan.program import LaunchStep
 
 from ....helpers.graphs import GraphMaker, check_same, feeds_for, run_graph
 
-FIXTURES = Path(__file__).parents[3] / "fixtures" / "devices"
-H200, POCL = (DeviceInfo.from_json((FIXTURES / f"{n}.json").read_text()) for n in ("nvidia_h200", "pocl_avx512"))
+H200, POCL = (read_description(n) for n in ("nvidia_h200", "pocl_avx512"))
 
 
 def rolled(g: GraphMaker, x: Value, axis: int, shift: int, name: str) -> Value:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from opalite.ir import DeviceInfo, Graph
+from opalite.ir import Graph
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.layout.assign_precision import set_precision
 from opalite.passes.fusion.fuse_norm_matmul import fuse_norm_matmul
 
 from ..texts import Case, check
 
-H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
+H200 = read_description("nvidia_h200")
 
 
 def store_halves(graph: Graph) -> None:

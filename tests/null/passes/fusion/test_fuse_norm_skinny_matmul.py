@@ -14,6 +14,7 @@ from benchmarks.models.llama import LLAMA_TINY, decoder, step_feeds
 import onnx
 from opalite.errors import ShapeError
 from opalite.ir import DeviceInfo, DType, Graph, TensorType, Value
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.growable_tensor import FEW
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.symbols import Trace
@@ -32,7 +33,7 @@ from ....helpers.kernel_test_harness import make_node
 from ....helpers.symbolic import Traced
 from ..texts import CPU, Case, check
 
-H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
+H200 = read_description("nvidia_h200")
 
 
 def store_halves(graph: Graph) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 from opalite.errors import ShapeError
 from opalite.ir import DeviceInfo, DType, Graph, Value
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_family import PTX_MMA
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tensor_type import TensorType
@@ -21,7 +21,7 @@ from opalite.passes.rewrite_driver import Context, run_rule
 
 from ....helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
 
-H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
+H200 = read_description("nvidia_h200")
 UNITS = replace(H200, quirks=(PTX_MMA,))
 CPU = DeviceInfo(kind="cpu", family="pocl", native_float_width=16, max_work_group_size=4096, fp64=True)
 

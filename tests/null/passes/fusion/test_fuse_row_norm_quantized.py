@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from benchmarks.models.llama import LLAMA_TINY, Shape, decoder
 
 from opalite.errors import ShapeError
 from opalite.ir import DeviceInfo, DType, Graph, TensorType, Value
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_family import PTX_MMA, PTX_WGMMA
 from opalite.ir.growable_tensor import FEW
 from opalite.ir.precision import Precision, PrecisionPolicy
@@ -28,7 +28,7 @@ from tests.helpers.device_plans import plan
 from ....helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
 from ....helpers.kernel_test_harness import make_node
 
-PLAIN = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
+PLAIN = read_description("nvidia_h200")
 H200 = replace(PLAIN, quirks=tuple({*PLAIN.quirks, PTX_MMA, PTX_WGMMA}))
 QUANTIZED: dict[str, Any] = {"trans_a": False, "trans_b": True, "block": 32}
 NORMAL: dict[str, Any] = {**QUANTIZED, "bits": 4, "kind": "rms", "epsilon": 0.25}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opalite.ir import DeviceInfo, DType, Graph, Value
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_family import ADDRESSES, SLOW_SUB_BUFFERS
 from opalite.ir.place import OPENCL, Memory, packed
 from opalite.passes.pipeline import place
@@ -27,11 +27,9 @@ from opalite.plan.program import LaunchStep, NodeReport, Program, Slot, Storage
 
 from ....helpers.graphs import GraphMaker
 
-DEVICES = Path(__file__).parents[3] / "fixtures" / "devices"
-
 
 def load(name: str) -> DeviceInfo:
-    return DeviceInfo.from_json((DEVICES / f"{name}.json").read_text())
+    return read_description(name)
 
 
 CPU, ADRENO, MALI, NVIDIA = load("pocl_avx512"), load("adreno_640"), load("mali_g76"), load("nvidia_h200")

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from pathlib import Path
 
 import pytest
 
-from opalite.ir import DeviceInfo, Graph
+from opalite.ir import Graph
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.symbols import Trace
 from opalite.plan.memory.liveness import LINGERING_BYTES, LINGERS, Lifetime, linger
 from opalite.plan.planner import Knowledge, PlanOptions, plan
 from opalite.plan.program import LaunchStep, Program, SlotArg, Storage
 
 from ....helpers.graphs import GraphMaker
-
-DEVICES = Path(__file__).parents[3] / "fixtures" / "devices"
 
 
 def chain(columns: int) -> Graph:
@@ -43,7 +41,7 @@ def waits(program: Program) -> int:
 
 @pytest.mark.parametrize("columns, lingers", [(64, True), (1 << 15, False)])
 def test_small_values_stay_a_little_longer(columns: int, lingers: bool) -> None:
-    device = DeviceInfo.from_json((DEVICES / "nvidia_h200.json").read_text())
+    device = read_description("nvidia_h200")
     other = dataclasses.replace(device, family="amd")
     here, there = (plan(chain(columns), PlanOptions(), Knowledge(d)).program for d in (device, other))
     assert (here.arena_bytes > there.arena_bytes) == lingers

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from opalite.ir import DeviceInfo, DType
+from opalite.ir import DType
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.symbols import Trace
 from opalite.plan.program import DownloadStep, LaunchStep
 from opalite.plan.template.dynamic_parameters import DynamicParameters, packed
@@ -16,12 +15,10 @@ from opalite.plan.template.program_template import Template
 from ....helpers.graphs import GraphMaker
 from ....helpers.symbolic import Traced
 
-FIXTURES = Path(__file__).parents[3] / "fixtures" / "devices"
-
 
 def template() -> Template:
     """Attention to a cache of open length, some queries behind it, and a sum of its rows."""
-    device = DeviceInfo.from_json((FIXTURES / "pocl_avx512.json").read_text())
+    device = read_description("pocl_avx512")
     trace = Trace()
     g = GraphMaker()
     past, steps = trace.symbol(40, "past"), trace.symbol(8, "steps")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from opalite.ir import DeviceInfo, DType, Graph, Value
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.symbols import Guard, Trace, compile_numbers
 from opalite.plan.bundle.bundle import Bundle, Variant
 from opalite.plan.bundle.read_bundle import load_bundle
@@ -21,12 +22,11 @@ from ....fuzz.null import compute
 from ....helpers.graphs import GraphMaker, check_same, feeds_for, run_graph
 from ....helpers.symbolic import Traced, graph_at
 
-FIXTURES = Path(__file__).parents[3] / "fixtures" / "devices"
 DEVICES = ("pocl_avx512", "nvidia_h200", "adreno_640", "mali_g76", "intel_uhd_630")
 
 
 def load(name: str) -> DeviceInfo:
-    return DeviceInfo.from_json((FIXTURES / f"{name}.json").read_text())
+    return read_description(name)
 
 
 def convolutions(g: GraphMaker, n: int, h: int, w: int) -> Graph:

@@ -13,6 +13,7 @@ import pytest
 import onnx
 from onnx import helper
 from opalite.ir.constants.lazy_array import LARGE, LazyArray, content_info, content_key, converted, pin_all, reshaped
+from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_info import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Value
@@ -26,7 +27,6 @@ from opalite.run.model.imported_model import ImportedModel
 
 from ....helpers.small_models import make_model, noise, port
 
-DEVICES = Path(__file__).parents[3] / "fixtures" / "devices"
 SIDE = 512
 assert SIDE * SIDE >= LARGE
 
@@ -70,7 +70,7 @@ def test_what_is_held_is_found_and_what_is_not_is_made() -> None:
 
 def test_plans_for_many_rows_and_for_one_hold_weights_once(tmp_path: Path) -> None:
     """The prompt's plan and the next tokens' of a decoder."""
-    device = DeviceInfo.from_json((DEVICES / "pocl_avx512.json").read_text())
+    device = read_description("pocl_avx512")
     columns = 3 * device.pack * 8 * device.compute_units
     onnx.save(product_model(256, columns), tmp_path / "one.onnx")
     imported, arrays = ImportedModel(tmp_path / "one.onnx"), []
@@ -167,7 +167,7 @@ def late_keys(planned: Planned) -> set[Any]:
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_equal_keys_are_equal_bytes(device: str, precision: str, tmp_path: Path) -> None:
     """Plans of one model for a few rows, many and one, in both tiers, in two precisions."""
-    info = DeviceInfo.from_json((DEVICES / f"{device}.json").read_text())
+    info = read_description(device)
     onnx.save(product_model(768, 2048), tmp_path / "one.onnx")
     imported, found = ImportedModel(tmp_path / "one.onnx"), dict[Any, str]()
     shared, held = 0, []
@@ -189,7 +189,7 @@ def test_equal_keys_are_equal_bytes(device: str, precision: str, tmp_path: Path)
 
 def test_models_do_not_share_keys(tmp_path: Path) -> None:
     """Nor do two that were imported of one file, which may have changed."""
-    info = DeviceInfo.from_json((DEVICES / "pocl_avx512.json").read_text())
+    info = read_description("pocl_avx512")
     onnx.save(product_model(768, 2048), tmp_path / "one.onnx")
     first, second = (late_weights(ImportedModel(tmp_path / "one.onnx"), 16, info) for _ in range(2))
     assert late_keys(first)
@@ -198,7 +198,7 @@ def test_models_do_not_share_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["file", "data file", "bytes"])
 def test_wherever_a_model_lies_its_weights_are_known(kind: str, tmp_path: Path) -> None:
-    info = DeviceInfo.from_json((DEVICES / "pocl_avx512.json").read_text())
+    info = read_description("pocl_avx512")
     model, path = product_model(768, 2048), tmp_path / "one.onnx"
     apart = {"save_as_external_data": True, "location": "one.data", "size_threshold": 0} if kind == "data file" else {}
     raw = model.SerializeToString()
