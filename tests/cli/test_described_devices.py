@@ -12,6 +12,8 @@ from click.testing import CliRunner, Result
 import opalite
 from opalite.cli import main
 from opalite.cli.compare import worse_plans
+from opalite.cost.cost_tables import EstimateError
+from opalite.run.report.device_plan import plan_for_device
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
@@ -56,14 +58,49 @@ def test_a_worse_plan_ends_with_1(model: str, tmp_path: Path) -> None:
     plans = json.loads(Path(file).read_text())
     plans["adreno_640"]["launches"] -= 1
     Path(file).write_text(json.dumps(plans))
-    result = run("compare", model, "--devices", "adreno_640", "--against", file)
+    result = run("compare", model, "--devices", "adreno_640,mali_g76", "--against", file)
     assert result.exit_code == 1
     assert "adreno_640: launches" in result.output
-    assert not worse_plans({}, plans), "a device that was not there before"
+    assert "not compared: mali_g76" in result.output
+    assert "1 of 1 plans are worse" in result.output
+    result = run("compare", model, "--devices", "mali_g76", "--against", file)
+    assert result.exit_code == 1
+    assert "nothing to compare" in result.output
     Path(file).write_text('{"adreno_640": {}}')
     result = run("compare", model, "--devices", "adreno_640", "--against", file)
     assert result.exit_code == 1
     assert "does not hold plans" in result.output
+
+
+def test_growth_within_the_tolerance_is_no_worse_plan(model: str) -> None:
+    plan = plan_for_device(model, "mali_g76").to_raw()
+    before, worse = (
+        {"a": plan},
+        {key: {"a": {**plan, key: int(plan[key] * 1.5) + 1}} for key in plan if "_bytes" in key},
+    )
+    worse |= {"predicted_ms": {"a": {**plan, "predicted_ms": plan["predicted_ms"] * 1.1}}}
+    worse |= {"kernels": {"a": {**plan, "launches": plan["launches"] + 1, "kernels": {"Other": 9}}}}
+    del worse["image_bytes"]  # of which there are none
+    for key, now in worse.items():
+        assert worse_plans(before, now, 0.02), key
+        assert bool(worse_plans(before, now, 1.0)) == (key == "kernels")
+    assert "Other 0 -> 9" in worse_plans(before, worse["kernels"])[0]
+    assert not worse_plans(worse["kernels"], before), "fewer launches"
+    moved = {"a": {**plan, "arena_bytes": 0, "image_bytes": plan["arena_bytes"]}}
+    assert not worse_plans(before, moved), "from buffers to images"
+
+
+def test_estimates_tell_what_they_are_worth(model: str) -> None:
+    for device in ("adreno_640", "nvidia_h200", "apple_m1", "pocl_avx2"):
+        plan = plan_for_device(model, device)
+        error, (low, high) = EstimateError.of(plan.device), plan.likely_seconds
+        assert low < plan.seconds / error.ratio < high
+        assert low * error.factor**2 == pytest.approx(high)
+        origin = EstimateError.origin(plan.device)
+        assert origin
+        for command in (("inspect", model), ("profile", model, "--plan")):
+            assert f"earlier estimates beside {origin}" in run(*command, "--device", device).stdout
+        assert f"by {origin}" in run("compare", model, "--devices", device).stdout
 
 
 def test_inspect_and_profile_by_description(model: str) -> None:
@@ -73,7 +110,7 @@ def test_inspect_and_profile_by_description(model: str) -> None:
     assert "times are estimates" in result.stdout
     assert "candidate" in run("inspect", model, "--device", "adreno_750", "--node", "conv").stdout
     profiled = run("profile", model, "--plan", "--device", "adreno_750").stdout
-    assert "expected on Adreno 750" in profiled
+    assert "Adreno 750, precision fp16" in profiled
     refused = run("profile", model, "--device", "adreno_750")
     assert refused.exit_code == 1
     assert "give --plan too" in refused.output

@@ -89,7 +89,7 @@ def _inspect_described(model: str, node: str | None, shown: int) -> None:
     if node is not None:
         _print_details(console, explanation, node)
         return
-    _print_nodes(console, explanation, shown, [f"precision: {plan.precision}"])
+    _print_nodes(console, explanation, shown, [f"precision {plan.precision}: {plan.estimate}"])
 
 
 def _print_details(console: Console, explanation: Explanation, node: str) -> None:

@@ -125,8 +125,7 @@ def _profile_plan(model: str, limit: int) -> None:
     _print_estimates(console, "node", [(r.name, [r.seconds]) for r in by_node[: limit or None]], plan.seconds)
     _print_estimates(console, "kernel", by_kernel, plan.seconds)
     console.print(
-        f"{1e3 * plan.seconds:.3f} ms a run expected on {plan.device.title}, {len(plan.launches)} launches, precision "
-        f"{plan.precision}; docs/devices.md says how far such estimates are off",
+        f"{plan.device.title}, precision {plan.precision}, {len(plan.launches)} launches: {plan.estimate}",
         soft_wrap=True,
     )
 

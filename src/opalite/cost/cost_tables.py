@@ -42,6 +42,12 @@ class Table:
         """The row `name` of a table with a row per kernel."""
         return find_row(cls, *_layer_key(device), name)
 
+    @classmethod
+    def origin(cls, device: DeviceInfo) -> str:
+        """The words on where the numbers for `device` are from: of the most specific file that has the table."""
+        found = [layer[cls.table] for _, layer in layers(*_layer_key(device)) if cls.table in layer]
+        return str(found[-1].get("measured", "")) if found else ""
+
 
 def share_of_peak(kernel: str, device: DeviceInfo) -> float:
     """Share of the device's peak that an untuned run of `kernel` is assumed to reach."""
@@ -313,6 +319,14 @@ class Windows(Table):
     walk: float  # share of `tile` for work-items that iterate down columns (kernels/conv/per_channel_window.py)
     walkers: float  # such work-items that occupy a compute unit
     turn_s: float  # a row of the filter, until which its loads keep a work-item waiting (kernels/conv/direct_packed.py)
+
+
+@dataclass(frozen=True)
+class EstimateError(Table):
+    """Estimates of whole networks beside times that are known for devices of this kind (docs/devices.md)."""
+
+    ratio: float  # estimate / time, in the geometric mean over networks
+    factor: float  # around that ratio, within which two thirds of the networks lie
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from ...cost.cost_tables import EstimateError
 from ...errors import BundleError, InputError
 from ...ir.device.device_descriptions import read_description
 from ...ir.device.device_info import DeviceInfo
@@ -69,6 +70,23 @@ class DevicePlan:
         return sum(report.seconds for report in self.nodes)
 
     @property
+    def likely_seconds(self) -> tuple[float, float]:
+        """Seconds between which two thirds of networks lie that have such an estimate, by the errors known for devices
+        of this kind."""
+        error = EstimateError.of(self.device)
+        usual = self.seconds / error.ratio
+        return usual / error.factor, usual * error.factor
+
+    @property
+    def estimate(self) -> str:
+        """The estimated time, and what it is worth, as a sentence."""
+        low, high = (f"{1e3 * s:.2g}" for s in self.likely_seconds)
+        return (
+            f"{1e3 * self.seconds:.3g} ms a run estimated, {low} to {high} ms likely by earlier estimates beside "
+            f"{EstimateError.origin(self.device)}"
+        )
+
+    @property
     def memory(self) -> MemoryReport:
         """The memory plan; of several programs, the sums."""
         total = MemoryReport()
@@ -95,6 +113,7 @@ class DevicePlan:
             "image_bytes": memory.images,
             "weight_bytes": memory.static,
             "predicted_ms": float(f"{1e3 * self.seconds:.4g}"),
+            "likely_ms": [float(f"{1e3 * s:.2g}") for s in self.likely_seconds],
         }
 
     def capture(self) -> RunCapture:
