@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import opalite
+from opalite.cl.runtime import find_runtime
 from opalite.cli import main
 from opalite.cli.compare import worse_plans
 from opalite.cost.cost_tables import EstimateError
@@ -133,6 +135,43 @@ def test_what_needs_the_device_is_refused(model: str, tmp_path: Path) -> None:
         result = run("compile", model, bundle, "--device", "mali_g76", *options)
         assert result.exit_code == 1
         assert "only described" in result.output
+
+
+def test_a_bundle_for_another_machine_of_the_kind_runs_here(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sources are built at the first use, as on a phone that nobody had at hand."""
+    here = find_runtime(None).info
+    other = {"name": "another", "driver": "1", "version": "OpenCL 3.0", "id": "other:0", "compute_units": 64}
+    small = {"local_mem": here.local_mem // 2, "max_work_group_size": here.max_work_group_size // 2, "clock_mhz": 1}
+    device, bundle = tmp_path / "there.json", str(tmp_path / "m.opal")
+    device.write_text(dataclasses.replace(here, **other, **small).to_json())
+    result = run("compile", model, bundle, "--device", str(device), "--shape", "x:1x3x16x16")
+    assert result.exit_code == 0, result.output
+    x = np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype(np.float32)
+    (want,) = opalite.InferenceSession(model).run(None, {"x": x})
+    monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
+    session = opalite.InferenceSession(bundle)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], want, rtol=1e-5, atol=1e-5)
+    device.write_text(dataclasses.replace(here, local_mem=2 * here.local_mem).to_json())
+    assert run("compile", model, bundle, "--device", str(device), "--shape", "x:1x3x16x16").exit_code == 0
+    refused = run("run", bundle)
+    assert refused.exit_code == 1
+    assert f"local_mem up to {2 * here.local_mem} was planned for, {here.local_mem} is here" in refused.output
+
+
+def test_open_lengths_grow_until_a_model_can_be_imported(tmp_path: Path) -> None:
+    """A filter of 40 samples does not fit into an example of one."""
+    w = numpy_helper.from_array(np.ones((2, 1, 40), np.float32), "w")
+    ins = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1, "samples"])]
+    outs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"], "conv")], "sound", ins, outs, [w])
+    path = str(tmp_path / "sound.onnx")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    assert plan_for_device(path, "mali_g76").assumed == {"x": (1, 1, 64)}
+    result = run("compare", path, "--devices", "mali_g76", "--shape", "x:1x1x39")
+    assert result.exit_code == 1
+    assert "smaller than the filter" in result.output
 
 
 def test_a_bundle_for_a_description_runs_on_that_device(model: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import InputError, OpaliteError
 from ..ir.dtype import DType
 from ..media.input_spec import InputSpec, concrete_shape
+from ..run.model.model_inputs_outputs import assumed_shapes
 from .media_files import PICTURES, SOUNDS, MediaFiles
 
 Array = np.ndarray[Any, Any]
@@ -38,13 +39,8 @@ class Inputs:
     @contextmanager
     def explained(self) -> Iterator[None]:
         """Add the assumed shapes to errors of the block, since they may not suit the model."""
-        try:
+        with assumed_shapes(self.assumed):
             yield
-        except OpaliteError as e:
-            for name, shape in self.assumed.items():
-                dims = "x".join(map(str, shape))
-                e.add_context(f"with shape {dims} assumed for input '{name}', which is open; give --shape {name}:...")
-            raise
 
 
 def load_inputs(

@@ -178,11 +178,12 @@ class Bundle:
         self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]] | None = None
     ) -> tuple[Variant, tuple[int, ...]]:
         """(the variant for `device` and input `shapes`, its open sizes); BundleError as `find`."""
-        fitting = [v for v in self.variants if plan_key(v.device) == plan_key(device) and _is_within(v, device)]
+        fitting = [v for v in self.variants if not misfit(v, device)]
         if not fitting:
-            names = ", ".join(sorted({v.device.name for v in self.variants}))
+            reasons = {v.device.title: misfit(v, device) for v in self.variants}
+            planned = "; ".join(f"{name}: {why}" for name, why in sorted(reasons.items()))
             raise NotServedError(
-                f"the bundle was compiled for {names}, not for {device.name}; "
+                f"the bundle was not compiled for {device.title} but for other devices ({planned}); "
                 f"compile it again with --device, or run the .onnx file"
             )
         if shapes is None:
@@ -199,24 +200,34 @@ class Bundle:
         )
 
 
-def _is_within(variant: Variant, device: DeviceInfo) -> bool:
-    """Whether the variant's program respects the limits of `device`, which differ within a family."""
-    planned = variant.device
-    fits = planned.local_mem <= device.local_mem and planned.max_work_group_size <= device.max_work_group_size
-    has_dots = not variant.needs.byte_dots or planned.byte_dots == device.byte_dots
-    has_texels = not planned.prefers_images or planned.image_buffer_max <= device.image_buffer_max
-    return fits and has_dots and has_texels and all(device.fits_image(*size) for size in variant.needs.images)
+def misfit(variant: Variant, device: DeviceInfo) -> str:
+    """The reason why the variant's programs do not run on `device`, '' if they do.
 
-
-def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
-    """Properties of a device that Programs depend on: devices with equal keys run the same bundle, within its limits.
-
-    Core count and memory size, which differ between machines with one CPU model, are excluded.
+    Core count and memory size, which differ between machines with one CPU model, do not matter.
     """
-    halves = device.fp16, device.half_functions, device.half_sums
-    others = device.dot_product, device.fp64, device.image_support, device.base_align
-    quirks = (quirk in device.quirks for quirk in (PTX_MMA, PTX_WGMMA, ADDRESSES))
-    return (device.kind, device.family, device.pack, *halves, *others, *quirks)
+    planned = variant.device
+    there = plan_key(device)
+    for name, then in plan_key(planned).items():
+        if then != there[name]:
+            return f"{name} {then!r} was planned for, {there[name]!r} is here"
+    if variant.needs.byte_dots and planned.byte_dots != device.byte_dots:
+        return f"byte_dots {planned.byte_dots!r} were planned for, {device.byte_dots!r} are here"
+    texels = ("image_buffer_max",) if planned.prefers_images else ()
+    for name in ("local_mem", "max_work_group_size", *texels):
+        most, here = getattr(planned, name), getattr(device, name)
+        if most > here:
+            return f"{name} up to {most} was planned for, {here} is here"
+    for width, height in variant.needs.images:
+        if not device.fits_image(width, height):
+            return f"images of {width}x{height} texels were planned for"
+    return ""
+
+
+def plan_key(device: DeviceInfo) -> dict[str, Any]:
+    """Properties of a device that programs depend on, by name: those of equal ones run on both, within their limits."""
+    names = ("kind", "family", "pack", "fp16", "half_functions", "half_sums", "dot_product", "fp64", "image_support")
+    found = {name: getattr(device, name) for name in (*names, "base_align")}
+    return found | {quirk: quirk in device.quirks for quirk in (PTX_MMA, PTX_WGMMA, ADDRESSES)}
 
 
 def is_bundle(source: Any) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ...errors import BundleError
+from ...errors import BundleError, OpaliteError
 from ...ir.dtype import DType
 from ...ir.model_edits import ModelMetadata
 from ...lazy_dataclass import dataclass
@@ -62,33 +63,46 @@ def _port(a: NodeArg) -> dict[str, Any]:
     return {"name": a.name, "type": a.type, "shape": list(a.shape), "dtype": a.dtype.short, "any_rank": a.any_rank}
 
 
-def example_shapes(inputs: Sequence[NodeArg]) -> dict[str, tuple[int, ...]]:
-    """A shape for every input, by name: open spatial axes of pictures get 224, axis 1 of integers 16, all others 1.
+def example_shapes(inputs: Sequence[NodeArg], length: int = 1) -> dict[str, tuple[int, ...]]:
+    """A shape for every input, by name: open spatial axes of pictures get 224, axis 1 of integers 16, batches 1.
 
-    Dimensions of one symbolic name are equal, the first that occurs decides. Names with "batch" are 1.
+    Dimensions of one symbolic name are equal, the first that occurs decides. Names with "batch" are 1. length: of all
+    other open axes, such as samples of sound.
     """
     named: dict[str, int] = {}
-    return {a.name: tuple(_size(a, axis, named) for axis in range(len(a.shape))) for a in inputs}
+    return {a.name: tuple(_size(a, axis, named, length) for axis in range(len(a.shape))) for a in inputs}
 
 
-def _size(arg: NodeArg, axis: int, named: dict[str, int]) -> int:
+@contextmanager
+def assumed_shapes(assumed: Mapping[str, tuple[int, ...]]) -> Iterator[None]:
+    """Add the shapes that were assumed for open inputs to errors of the block: they may not suit the model."""
+    try:
+        yield
+    except OpaliteError as e:
+        for name, shape in assumed.items():
+            dims = "x".join(map(str, shape))
+            e.add_context(f"with shape {dims} assumed for input '{name}', which is open; give --shape {name}:...")
+        raise
+
+
+def _size(arg: NodeArg, axis: int, named: dict[str, int], length: int) -> int:
     dim = arg.shape[axis]
     if isinstance(dim, int):
         return dim
-    guess = _guess(arg, axis)
+    guess = _guess(arg, axis, length)
     if not dim:
         return guess
     return named.setdefault(dim, 1 if "batch" in dim.lower() else guess)
 
 
-def _guess(arg: NodeArg, axis: int) -> int:
+def _guess(arg: NodeArg, axis: int, length: int) -> int:
     if axis == 0:
         return 1
     if len(arg.shape) == _IMAGE_RANK and arg.dtype is not None and _is_spatial(arg.shape, axis):
         return PICTURE
     if len(arg.shape) == 2 and arg.dtype is not None and arg.dtype.is_int:
         return LENGTH
-    return 1
+    return length
 
 
 def _is_spatial(shape: Sequence[int | str | None], axis: int) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from ...cost.cost_tables import EstimateError
-from ...errors import BundleError, InputError
+from ...errors import BundleError, InputError, ShapeError
 from ...ir.device.device_descriptions import read_description
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Graph
@@ -21,12 +21,17 @@ from ...plan.program import LaunchStep, MemoryReport, NodeReport, Program
 from ..model.background.plan_graph import compute_largest
 from ..model.compile_options import CompileOptions
 from ..model.imported_model import ImportedModel
-from ..model.model_inputs_outputs import example_shapes
+from ..model.model_inputs_outputs import assumed_shapes, example_shapes
 from .explanation import Explanation, memory_line
 from .run_capture import Part, RunCapture
 
 if TYPE_CHECKING:
     from ...plan.planner import Planned, PlanOptions
+
+
+LENGTHS = tuple(4**n for n in range(8))
+"""Lengths assumed in turn for open axes that are neither batches nor of pictures, until the model can be imported: a
+filter of 512 samples needs as many."""
 
 
 @dataclass(frozen=True)
@@ -155,20 +160,10 @@ def plan_for_device(
         raise InputError(
             f"a shape is given for {', '.join(sorted(unknown))}, but the model's inputs are {', '.join(examples)}"
         )
-    is_open = {a.name for a in imported.inputs if not all(isinstance(d, int) for d in a.shape)}
-    assumed = {n: examples[n] for n in is_open if n in examples and n not in given}
-    types = {a.name: TensorType(a.dtype, (examples | given)[a.name]) for a in imported.inputs if a.dtype is not None}
     wanted = ("fp16" if device.fast_half else "fp32") if precision is None else precision
     options = CompileOptions(wanted, memory, "none", strict)
     make = graph_planner(device, options)
-    loops: Mapping[int, str] = {}
-    try:
-        graphs: Sequence[Graph] = [imported.only_segment(types).graph]
-    except BundleError:
-        flow = imported.flow(types)
-        if not flow.graphs:
-            raise
-        graphs, loops = flow.graphs, _loops_of(flow.steps)
+    graphs, loops, assumed = _example_graphs(imported, given)
     before = [graph.copy() for graph in graphs]
     planned = [make(graph) for graph in graphs]
     imported.reset()
@@ -179,6 +174,39 @@ def plan_for_device(
     ]
     programs = tuple(p.program for p in planned)
     return DevicePlan(device, named, programs, assumed, tuple(parts), plan_options(device, options))
+
+
+_Graphs = tuple[Sequence[Graph], Mapping[int, str]]
+
+
+def _example_graphs(
+    imported: ImportedModel, given: Mapping[str, tuple[int, ...]]
+) -> tuple[Sequence[Graph], Mapping[int, str], dict[str, tuple[int, ...]]]:
+    """(the graphs and loops of a model with inputs of `given` shapes, the shapes assumed for open inputs)."""
+    is_open = [a.name for a in imported.inputs if not all(isinstance(d, int) for d in a.shape) and a.name not in given]
+    for length in LENGTHS:
+        shapes = example_shapes(imported.inputs, length)
+        assumed = {name: shapes[name] for name in is_open}
+        shapes.update(given)
+        types = {a.name: TensorType(a.dtype, shapes[a.name]) for a in imported.inputs if a.dtype is not None}
+        try:
+            with assumed_shapes(assumed):
+                return *_graphs(imported, types), assumed
+        except ShapeError:
+            if length == LENGTHS[-1] or not assumed:
+                raise
+    raise AssertionError("the last length returns or raises")
+
+
+def _graphs(imported: ImportedModel, types: Mapping[str, TensorType]) -> _Graphs:
+    """(the model's graph, or those of its flow; the loop whose body a graph is, by its number)."""
+    try:
+        return [imported.only_segment(types).graph], {}
+    except BundleError:
+        flow = imported.flow(types)
+        if not flow.graphs:
+            raise
+        return flow.graphs, _loops_of(flow.steps)
 
 
 def _loops_of(steps: Sequence[FlowStep], loop: str = "") -> dict[int, str]:

@@ -38,11 +38,12 @@ from opalite.ir.device.device_family import (
     SLOW_SUB_BUFFERS,
 )
 from opalite.ir.device.device_info import DeviceInfo
-from opalite.plan.bundle.bundle import VERSION, Bundle, plan_key
+from opalite.plan.bundle.bundle import VERSION, Bundle, Variant, misfit
 from opalite.plan.bundle.dispatch_key import DispatchKey
 from opalite.plan.bundle.json_codec import Encoder
 from opalite.plan.bundle.read_bundle import load_bundle
 from opalite.plan.bundle.write_bundle import save_bundle
+from opalite.plan.program import Program
 
 from ....helpers.counters import spent
 from ....helpers.small_models import adder, classifier, determinant, inverter, make_model, noise, port, save
@@ -363,7 +364,8 @@ def test_another_device_is_named(bundle: Path, tmp_path: Path, rt: Runtime) -> N
         variant.device = dataclasses.replace(variant.device, name="Other GPU", kind="gpu", fp16=not rt.info.fp16)
     save_bundle(tmp_path / "other.opal", loaded)
     session = opalite.InferenceSession(tmp_path / "other.opal", device=rt.info.id)
-    with pytest.raises(BundleError, match=r"compiled for Other GPU, not for .*; compile it again with --device"):
+    words = r"other devices \(Other GPU: kind 'gpu' was planned for, 'cpu' is here\); compile it again with --device"
+    with pytest.raises(BundleError, match=words):
         session.run(None, {"x": noise(*SHAPE)})
 
 
@@ -372,10 +374,22 @@ def test_kernels_are_not_taken_where_their_instructions_are_missing() -> None:
     plain = dataclasses.replace(DeviceInfo(), family="nvidia", fp16=True)
     others = [{"quirks": (q,)} for q in (PTX_MMA, PTX_WGMMA, PTX_DOT, HALF_VECTORS, HALF_TYPES)]
     others.append({"extensions": ("cl_khr_integer_dot_product",)})
-    keys = [plan_key(plain), *(plan_key(dataclasses.replace(plain, **other)) for other in others)]
-    assert len(set(keys)) == len(keys)
+    devices = [plain, *(dataclasses.replace(plain, **other) for other in others)]
+    for planned in devices:
+        variant = Variant(planned, Program("m"), needs=DispatchKey({}))
+        assert [device for device in devices if not misfit(variant, device)] == [planned]
     faster = dataclasses.replace(plain, name="another", clock_mhz=2000, quirks=(SLOW_SUB_BUFFERS,))
-    assert plan_key(faster) == plan_key(plain)
+    assert not misfit(Variant(plain, Program("m"), needs=DispatchKey({})), faster)
+
+
+@pytest.mark.parametrize("name, more", [("local_mem", 1), ("max_work_group_size", 1), ("base_align", 64)])
+def test_a_device_with_less_is_told_what_it_lacks(name: str, more: int) -> None:
+    plain = DeviceInfo()
+    planned = dataclasses.replace(plain, **{name: getattr(plain, name) + more})
+    why = misfit(Variant(planned, Program("m"), needs=DispatchKey({}, [(9, 5)])), plain)
+    assert name in why
+    assert str(getattr(plain, name)) in why
+    assert "9x5" in misfit(Variant(plain, Program("m"), needs=DispatchKey({}, [(9, 5)])), plain)
 
 
 def test_sums_of_bytes_are_asked_for_by_the_programs_that_take_them(bundle: Path, tmp_path: Path) -> None:
@@ -395,7 +409,7 @@ def test_sums_of_bytes_are_asked_for_by_the_programs_that_take_them(bundle: Path
     save_bundle(tmp_path / "bytes.opal", loaded)
     kept = load_bundle(tmp_path / "bytes.opal")
     assert kept.find(planned)
-    with pytest.raises(BundleError, match="not for"):
+    with pytest.raises(BundleError, match="byte_dots"):
         kept.find(lacking)
 
 
