@@ -37,12 +37,13 @@ class AskedGrids:
     def waves(self, step: LaunchStep, device: DeviceInfo) -> tuple[int, int]:
         """(the fewest waves that hold the launch's work-items, the waves that its work-groups take).
 
-        A group that a kernel declares, of at most `wave_size`, makes an Adreno's compiler take the narrow wave.
+        On an Adreno, kernels whose own groups do not fill full waves ask for half ones (kernels/wave_request.py).
         """
         assert step.group is not None
         items = math.prod(step.group)
-        narrow = not step.open_group and items <= device.wave_size
-        wave = device.wave_size if narrow else max(device.wave_size, device.full_wave)
+        wave = max(device.wave_size, device.full_wave)
+        if not step.open_group and items % wave:
+            wave = device.wave_size
         groups = math.prod(step.grid) // items
         asked = math.prod(self._grids[step.grid, step.group])
         return -(-asked // wave) * wave, groups * -(-items // wave) * wave
