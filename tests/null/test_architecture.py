@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench": LEAVES,
 }
 ALLOWED["run/precision"] = ALLOWED["run/model"] | {"run/model", "ops", "passes", "layout"}
-ALLOWED["run/report"] = ALLOWED["run/precision"] | {"run/precision"}
+ALLOWED["run/report"] = ALLOWED["run/precision"] | {"run/precision", "cost"}
 ALLOWED["run/api"] = ALLOWED["run/report"] | {"run/report"}
 ALLOWED["run/queue"] = ALLOWED["run/api"] | {"run/api", "pocl"}
 ALLOWED["run"] = set()

@@ -129,7 +129,7 @@ def _check(before: Mapping[str, Any], now: Mapping[str, Any], path: str, share: 
 
 
 def _error_lines(devices: Mapping[str, DeviceInfo]) -> list[str]:
-    """What the estimates are worth: a sentence for each origin of their known errors."""
+    """Sentences on the worth of estimates, one for each origin of their known errors."""
     by_origin: dict[str, list[str]] = {}
     for name, device in devices.items():
         by_origin.setdefault(EstimateError.origin(device), []).append(name)
