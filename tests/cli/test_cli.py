@@ -521,6 +521,32 @@ def test_verify_is_as_strict_as_asked() -> None:
     assert "comparisons on" in text
 
 
+def test_verify_follows_errors_along_the_graph() -> None:
+    options = ("--shape", "x:1x3x9x7", "--cumulative", "--precision", "fp16")
+    text = opalite("verify", "net.onnx", *options, "--against", "fp32", "--dump", "values")
+    for word in ("SNR dB", "fp32 dB", "conv1", "output 'y'", "within", "wrote"):
+        assert word in text
+    files = json.loads(Path("values/index.json").read_text())
+    kept = np.load(Path("values") / files["y"])
+    np.testing.assert_allclose(kept["device"], kept["float64"], atol=1e-2)
+    found = json.loads(opalite("verify", "net.onnx", *options, "--json", "--policies"))["drift"]
+    assert found["points"][0]["nodes"] == ["conv1", "relu1"]
+    assert found["policies"][-1]["precision"] == "fp32"
+    text = opalite("verify", "net.onnx", *options, "--tolerance", "1e-7", code=1)
+    assert "drift passes 1e-07 first at" in text
+    assert "beyond 1e-07" in text
+
+
+def test_options_of_the_cumulative_comparison() -> None:
+    assert "--dump belongs to --cumulative" in opalite("verify", "net.onnx", "--dump", "d", code=1)
+    assert "--output chooses values for --dump" in opalite("verify", "net.onnx", "--output", "y", code=1)
+    told = opalite("verify", "add.onnx", "--cumulative", "--dump", "d", "--output", "q", code=1)
+    assert "no kernel stores the value 'q'" in told
+    assert "memory 'paper' is not known" in opalite(
+        "verify", "add.onnx", "--cumulative", "--against", "fp32:paper", code=1
+    )
+
+
 # cache
 
 

@@ -29,6 +29,7 @@ KEYS = {
     "profile --plan --device adreno_640": {"model", "device", "predicted_ms", "nodes", "kernels"},
     "run --iterations 1": {"model", "device", "outputs", "median_ms", "is_steady", "first", "runs", "stats"},
     "tune": {"model", "level", "is_complete", "graphs"},
+    "verify --cumulative": {"model", "drift"},
     "verify": {"model", "device", "passed", "nodes", "rewrites", "outputs"},
 }
 WITHOUT_MODEL = ("cache", "devices", "doctor", "knobs")

@@ -15,6 +15,7 @@ from ..ir.precision import ROUNDED, Precision, PrecisionPolicy
 from ..run.model.compile_options import parse_tolerance
 from ..run.report.verify_nodes import Check, Tolerance, Verification, verify_model
 from .console import make_console, print_lines
+from .drift_report import Dump, report_drift
 from .json_report import json_options, report
 from .output_files import write_text
 from .session_inputs import precision_lines, session_inputs, settle_precision
@@ -49,13 +50,43 @@ from .tables import Column, print_table
     help="Find the nodes that must stay in fp32 and write them, for --precision FILE.json; verify by that policy.",
 )
 @click.option("--all", "show_all", is_flag=True, help="List every node, not only those that differ.")
+@click.option(
+    "--cumulative",
+    is_flag=True,
+    help="Follow errors along the graph: each node gets what the device computed before it.",
+)
+@click.option(
+    "--against",
+    metavar="PRECISION[:MEMORY]",
+    help="With --cumulative: a second configuration beside it, such as fp32 or fp16:image.",
+)
+@click.option(
+    "--policies", is_flag=True, help="With --cumulative: what keeping nodes in fp32 costs in time and bytes, by error."
+)
+@click.option("--dump", metavar="DIR", help="With --cumulative: write each value and its float64 as .npz files.")
+@click.option("--output", "names", multiple=True, metavar="NAME", help="With --dump: only this value; may be repeated.")
 @json_options
 @shape_option
 @precision_options
-def command(model: str, atol: float, rtol: float | None, policy_file: str | None, show_all: bool) -> None:
+def command(
+    model: str,
+    atol: float,
+    rtol: float | None,
+    policy_file: str | None,
+    show_all: bool,
+    cumulative: bool,
+    against: str | None,
+    policies: bool,
+    dump: str | None,
+    names: tuple[str, ...],
+) -> None:
     """Compare every node of MODEL with the reference. Names the first bad node and exits with 1 if there is one."""
     from ..run.api.session.inference_session import InferenceSession
 
+    _check_options(cumulative, {"--against": against, "--policies": policies, "--dump": dump})
+    if names and dump is None:
+        raise InputError("--output chooses values for --dump; give --dump DIR too")
+    dumped = None if dump is None else Dump(dump, names)
     console = make_console()
     settings: dict[str, Any] = {"device": None, "precision": None, "memory": "auto", **session_kwargs()}
     tolerance = settings.pop("tolerance", None)
@@ -70,6 +101,21 @@ def command(model: str, atol: float, rtol: float | None, policy_file: str | None
     with inputs.explained():
         if policy_file is not None:
             settings["precision"] = _write_policy(console, policy_file, model, inputs.feeds, settings, allowed)
+        if cumulative:
+            allowed = rtol if allowed is None else allowed
+            report_drift(
+                console,
+                model,
+                inputs.feeds,
+                settings,
+                allowed=allowed,
+                against=against,
+                with_steps=policies,
+                dump=dumped,
+                show_all=show_all,
+                assumptions=inputs.assumptions(),
+            )
+            return
         found = verify_model(model, inputs.feeds, allowed=Tolerance(atol, rtol), **settings)
     checks = (*found.nodes, *found.rewrites, *found.outputs)
     bad = [c for c in checks if not c.passed]
@@ -92,6 +138,13 @@ def command(model: str, atol: float, rtol: float | None, policy_file: str | None
     if worst is not None:
         line = f"largest difference: {worst.difference:.2e} of {worst.allowed:.2e} allowed at {worst.what}"
         console.print(line, soft_wrap=True)
+
+
+def _check_options(cumulative: bool, given: Mapping[str, object]) -> None:
+    """InputError for options that --cumulative alone has a meaning for."""
+    lacking = [name for name, value in given.items() if value]
+    if lacking and not cumulative:
+        raise InputError(f"{lacking[0]} belongs to --cumulative; give that too")
 
 
 def _record(model: str, found: Verification) -> dict[str, Any]:

@@ -107,6 +107,38 @@ def find_policy_on(
     return MixedPrecision(PrecisionPolicy(start.precision, kept), found, plain, limit, len(names), trials.count)
 
 
+def ranked_policies(
+    compiler: Compiler,
+    imported: ImportedModel,
+    feeds: Mapping[str, Any],
+    precision: Precision,
+    groups: int,
+    on_step: Callable[[str], None] | None = None,
+) -> list[tuple[PrecisionPolicy, float]]:
+    """Policies from all nodes in half to all in float32, and the error of each.
+
+    Nodes beyond half's range come first, then one group of neighbours after the other, the most harmful first.
+    """
+    on_step = on_step or (lambda text: None)
+    checked = imported.check_feeds(feeds)
+    names, beyond = _ranges(imported, checked, on_step)
+    trials = _ModelTrials(imported, checked, compiler, precision, names, on_step)
+    found = [(PrecisionPolicy(precision), trials.difference({}))]
+    kept = dict(beyond)
+    if kept:
+        found.append((PrecisionPolicy(precision, dict(kept)), trials.difference(kept)))
+    for alone, group in _by_harm(trials, [n for n in names if n not in kept], groups)[:-1]:
+        kept |= {n: f"these {len(group)} nodes in half change the outputs by {alone:.2g}" for n in group}
+        found.append((PrecisionPolicy(precision, dict(kept)), trials.difference(kept)))
+    return [*found, (PrecisionPolicy(Precision.FP32), 0.0)]
+
+
+def _by_harm(trials: Trials, free: Sequence[str], groups: int) -> list[tuple[float, Names]]:
+    """Groups of neighbours among `free` with the error of each alone in half, the largest first."""
+    harm = [(trials.difference({n: "" for n in trials.names if n not in g}), g) for g in _split(free, groups)]
+    return sorted(harm, key=lambda pair: -pair[0])
+
+
 class Trials(Protocol):
     """The interface of a search: the error of the outputs with some of the nodes `names` in float32."""
 
@@ -159,16 +191,9 @@ class _ModelTrials:
 
 def search(trials: Trials, start: Mapping[str, str], target: float) -> dict[str, str]:
     """`start` and the groups that must be added for a difference of at most `target`."""
-    free = [n for n in trials.names if n not in start]
-    groups = _split(free, GROUPS)
-    harm = []
-    for group in groups:
-        others = {n: "" for n in trials.names if n not in group}
-        harm.append((trials.difference(others), group))
-    harm.sort(key=lambda pair: -pair[0])
     kept = dict(start)
     added: list[tuple[float, Names]] = []
-    for alone, group in harm:
+    for alone, group in _by_harm(trials, [n for n in trials.names if n not in start], GROUPS):
         if trials.difference(kept) <= target:
             break
         kept |= {n: f"these {len(group)} nodes in half change the outputs by {alone:.2g}" for n in group}
