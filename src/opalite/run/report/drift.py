@@ -1,4 +1,4 @@
-"""Drift: how far the values of a run on the device move away from float64, node by node along the graph.
+"""Drift of a run on the device away from float64, node by node along the graph.
 
 verify_nodes.py gives each node exact inputs, so that errors do not spread. Here each node gets what the device has
 computed before it, and a float64 evaluation of the same graph goes along, as does one of each node alone on the
@@ -263,7 +263,7 @@ class _Values:
         return self._known[v] if v.data is None else v.data
 
     def inputs(self, node: Node) -> list[Array | None]:
-        """What a node reads."""
+        """The arrays that a node reads."""
         return [None if v is None else self._array(v) for v in node.inputs]
 
     def add(self, node: Node, arrays: Sequence[Array]) -> None:
