@@ -308,7 +308,12 @@ def test_a_narrow_window_holds_every_view(open_page: Open) -> None:
         inside = page.locator("#views > *").bounding_box()
         assert inside["height"] > 250, tab
     show(page, "Graph")
+    assert not page.locator("#details").is_visible(), "nothing is chosen"
     click_box(page, 0, 0)
+    assert "becomes launch 0" in details(page)
+    page.get_by_role("button", name="Close", exact=True).click()
+    assert marked(page, 0) == []
+    assert not page.locator("#details").is_visible()
     page.get_by_role("button", name="Program", exact=True).click()
     assert page.locator(".pane.program canvas").is_visible()
     assert not page.locator(".pane.model canvas").is_visible()

@@ -194,6 +194,8 @@ function overview() {
 function showDetails() {
   const { kind, id } = selection;
   const content = kind === "model" ? modelDetails(doc.graph.nodes[id]) : kind === "step" ? stepDetails(doc.program.steps[id]) : overview();
-  byId("details").replaceChildren(...content);
+  const close = el("button", { class: "close", type: "button", "aria-label": "Close", title: "Choose nothing", onclick: () => select(null, null) }, "×");
+  byId("details").replaceChildren(...(kind ? [close] : []), ...content);
+  document.querySelector("main").toggleAttribute("data-empty", !kind);
   byId("details").scrollTop = 0;
 }

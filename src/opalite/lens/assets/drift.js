@@ -3,8 +3,11 @@
 const MEASURES = {
   error: { title: "Error", axis: "share of the largest value", isLog: true, series: [["relative", "so far", "c0"], ["own", "added by the node", "c1"]] },
   snr: { title: "Signal to noise", axis: "dB", isLog: false, series: [["snr_db", "signal to noise", "c0"]] },
-  range: { title: "Range", axis: "magnitude", isLog: true, series: [["largest", "largest", "c0"], ["smallest", "smallest", "c1"]] },
+  range: { title: "Range", axis: "largest magnitude", isLog: true, series: [["magnitude", "largest magnitude", "c0"]] },
 };
+const HALF_MAX = 65504;
+
+const nameOf = (point) => point.nodes[0] || point.node;
 
 // The model's nodes that a point stands for.
 function nodesOfPoint(point) {
@@ -35,7 +38,7 @@ function driftPlot(points, measure, choose) {
     const colour = palette[colourName];
     const columns = {
       x: points.map((_, index) => index), y: points.map((point) => height(point[key])), value: points.map((point) => shortNumber(point[key])),
-      name: points.map((point) => point.node), operators: points.map((point) => point.operators), kernel: points.map((point) => point.kernel || ""),
+      name: points.map(nameOf), operators: points.map((point) => point.operators), kernel: points.map((point) => point.kernel || ""),
     };
     const { source, mark } = linked(columns, (index) => choose(points[index]));
     plot.line({ x: { field: "x" }, y: { field: "y" }, source, line_color: colour, line_width: 1.4, nonselection_line_alpha: 1 });
@@ -56,7 +59,7 @@ function toleranceWords(drift, tolerance) {
   const above = drift.points.filter((point) => !(point.relative <= tolerance));
   const lines = [el("p", {}, `All ${drift.points.length} values are within it.`)];
   if (above.length) {
-    const link = el("button", { class: "link", type: "button", onclick: () => choosePoint(above[0]) }, `${above[0].operators} ${above[0].node}`);
+    const link = el("button", { class: "link", type: "button", onclick: () => choosePoint(above[0]) }, `${above[0].operators} ${nameOf(above[0])}`);
     lines[0] = el("p", {}, `${above.length} of ${drift.points.length} values are further off, first `, link, ".");
   }
   const policies = drift.policies || [];
@@ -72,7 +75,7 @@ function driftTable(points, from) {
   const columns = [
     { title: "#", value: (point) => point.index, number: true },
     { title: "operators", kind: "kernel", value: (point) => point.operators },
-    { title: "node", value: (point) => point.node },
+    { title: "node", value: nameOf },
     number("error", (point) => point.relative, shortNumber),
     number("added", (point) => point.own, shortNumber),
     number("dB", (point) => point.snr_db, (value) => (isNumber(value) ? value.toFixed(0) : "exact")),
@@ -88,6 +91,7 @@ function driftTable(points, from) {
 
 const driftView = () => {
   const { drift } = doc;
+  for (const point of drift.points) point.magnitude = Math.max(Math.abs(point.smallest ?? 0), Math.abs(point.largest ?? 0));
   let measure = "error";
   let tolerance = drift.allowed || 1e-3;
   return chartView((target) => {
@@ -108,10 +112,11 @@ const driftView = () => {
     const drawn = driftPlot(drift.points, measure, (point) => choosePoint(point, target));
     let line = null;
     if (drawn) {
-      if (measure === "error") {
-        line = new (charts().Span)({ location: tolerance, dimension: "width", line_color: palette.text, line_dash: "dashed" });
-        drawn.plot.add_layout(line);
-      }
+      // The tolerance, or where half's range ends, which lies in sight only if values come near to it.
+      const level = { error: tolerance, range: HALF_MAX }[measure];
+      const limit = new (charts().Span)({ location: level ?? null, dimension: "width", line_color: palette.text, line_dash: "dashed" });
+      if (level) drawn.plot.add_layout(limit);
+      if (measure === "error") line = limit;
       show(drawn.plot, target);
     } else target.append(el("p", { class: "empty" }, "No value has this measure."));
     const follow = () => {

@@ -1,5 +1,6 @@
 // A graph on a canvas: only boxes and edges inside the window are drawn, so that thousands of nodes pan smoothly.
 
+const CONTROLS = 46; // the height of the buttons below
 const BOX = { width: 184, height: 44, column: 208, row: 76, margin: 24 };
 
 class GraphPane {
@@ -68,8 +69,10 @@ class GraphPane {
     this.size = { width: clientWidth, height: clientHeight, ratio };
     this.canvas.width = Math.round(clientWidth * ratio);
     this.canvas.height = Math.round(clientHeight * ratio);
+    const [chosen] = this.marked;
     if (first) this.start();
-    this.draw();
+    if (chosen === undefined) this.draw();
+    else this.reveal(chosen);
   }
 
   // The top of the graph at a size that can be read.
@@ -113,7 +116,8 @@ class GraphPane {
     if (view.scale < 0.4) view.scale = 0.8;
     const x = box.x * view.scale + view.x;
     const y = box.y * view.scale + view.y;
-    const inside = x >= 0 && y >= 0 && x + BOX.width * view.scale <= size.width && y + BOX.height * view.scale <= size.height;
+    const [wide, tall] = [BOX.width * view.scale, BOX.height * view.scale + CONTROLS];
+    const inside = x >= 0 && y >= 0 && x + wide <= size.width && y + tall <= size.height;
     if (!inside) {
       view.x = size.width / 2 - (box.x + BOX.width / 2) * view.scale;
       view.y = size.height / 2 - (box.y + BOX.height / 2) * view.scale;
