@@ -18,7 +18,7 @@ OTHERS = 128
 
 _REQUEST = """#ifdef cl_qcom_reqd_sub_group_size
 #pragma OPENCL EXTENSION cl_qcom_reqd_sub_group_size : enable
-#define kernel __kernel __attribute__((qcom_reqd_sub_group_size("{}")))
+#define kernel __attribute__((qcom_reqd_sub_group_size("{}"))) __kernel
 #endif
 """
 _ARRAYS = re.compile(
