@@ -42,6 +42,12 @@ def ask_wave(launch: Launch, source: str, device: DeviceInfo) -> Launch:
     return replace(launch, prelude=_REQUEST.format(word) + launch.prelude)
 
 
+def asked_wave(launch: Launch) -> str:
+    """The waves that `launch` asks for: 'full', 'half', or '' for none."""
+    found = re.search(r'qcom_reqd_sub_group_size\("(\w+)"\)', launch.prelude)
+    return found[1] if found else ""
+
+
 @lru_cache(maxsize=1024)
 def array_bytes(parts: tuple[str, ...], options: tuple[tuple[str, str], ...], entry: str) -> int:
     """Bytes of the private arrays that kernel `entry` declares, its sums and operands, without those of functions."""

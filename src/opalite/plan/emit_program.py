@@ -29,6 +29,7 @@ from ..kernels.launch import Grid, Launch, Local, PerShapeTable, Scratch, Symbol
 from ..kernels.launch_workgroups import nonempty_launches
 from ..kernels.lower_arguments import SymbolicNumber, lower
 from ..kernels.node_launches import launches_of, sums_in_half
+from ..kernels.wave_request import asked_wave
 from ..layout.kernel_candidates import Option
 from ..ops.data_movement import Concat
 from ..ops.elementwise import PlaceCast
@@ -532,6 +533,8 @@ def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
         why += "; sums in half"
     if node.precision_reason:
         why += f"; in float32: {node.precision_reason}"
+    if waves := sorted({asked_wave(x) for x in e.launches.get(node, ())} - {""}):
+        why += f"; asks for {' and '.join(waves)} waves"
     if words := _nesting_words(e, node):
         why = f"{why}; {words}" if launches else words
     cost = _cost(e, node)

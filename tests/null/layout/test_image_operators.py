@@ -117,6 +117,7 @@ def test_low_bit_weights_are_read_as_texels(rows: int) -> None:
     (texels,) = (a for a in step.args if isinstance(a, TexelsArg))
     assert program.weights[texels.slot].nbytes == 256 * 512 // 2
     assert "-DTEXELS=1" in program.sources[step.source].options
+    assert "; asks for full waves" in next(r.why for r in program.placement if r.kernel == step.kernel)
 
 
 def test_buffers_where_images_do_not_pay() -> None:
