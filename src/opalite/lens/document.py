@@ -73,12 +73,12 @@ def lens_document(
 
 
 def lens_file(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Documents, with comparisons of the first with each other one."""
+    """Documents, the one that was asked for first, with its comparison with each other one, which counts as before."""
     others = range(1, len(documents))
     return {
         "opalite_lens": SCHEMA,
         "documents": list(documents),
-        "comparisons": [compare(documents[0], documents[i]) | {"before": 0, "after": i} for i in others],
+        "comparisons": [compare(documents[i], documents[0]) | {"before": i, "after": 0} for i in others],
     }
 
 

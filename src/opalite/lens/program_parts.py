@@ -203,6 +203,9 @@ class _Maker:
         writer: dict[int, int] = {}  # by box
         edges: dict[tuple[int, int], None] = {}
         holders = {i: b["within"] for i, b in enumerate(self.found.boxes) if b["within"] is not None}
+        parts: dict[int, list[int]] = {}
+        for box, holder in holders.items():
+            parts.setdefault(holder, []).append(box)
         for number in range(first, first + len(program.steps)):
             step = self.found.steps[number]
             if step["kind"] in ("upload", "download"):
@@ -212,8 +215,7 @@ class _Maker:
                 reads = [a["box"] for a in buffers if a["is_read"]]
                 writes = [a["box"] for a in buffers if not a["is_read"]]
             for box in reads:
-                inner = [b for b, holder in holders.items() if holder == box]
-                for each in (box, holders.get(box), *inner):
+                for each in (box, holders.get(box), *parts.get(box, ())):
                     if each in writer and writer[each] != number:
                         edges[writer[each], number] = None
             for box in writes:

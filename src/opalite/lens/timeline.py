@@ -15,7 +15,7 @@ def add_times(found: ProgramParts, profile: Profile | None) -> None:
     """Replace the estimates of steps and nodes by the means of typical runs. None: of a plan, which keeps them."""
     if profile is None:
         return
-    runs = set(profile.typical_runs)
+    runs = set(profile.typical_runs or range(len(profile.wall_s)))
     totals: dict[int, list[float]] = {}
     for run, step, times in _steps(profile):
         if run in runs and id(step) in found.numbers:
@@ -24,8 +24,14 @@ def add_times(found: ProgramParts, profile: Profile | None) -> None:
         seconds = totals.get(number, [])
         raw["ms"] = _ms(sum(seconds) / max(len(runs), 1)) if seconds else None
         raw["times"] = max(round(len(seconds) / max(len(runs), 1)), 1)
+    tasks: dict[str, float] = {}  # seconds by label; a loop's are those of its steps
+    for other in profile.others:
+        if isinstance(other.what, str) and not other.is_loop and other.run in runs:
+            tasks[other.what] = tasks.get(other.what, 0.0) + other.times.seconds
     for node in found.nodes:
         node["ms"] = sum(found.steps[s]["ms"] or 0.0 for s in node["steps"])
+        if node["part"] is None:
+            node["ms"] = _ms(tasks.get(node["name"], 0.0) / max(len(runs), 1))
 
 
 def timeline(found: ProgramParts, profile: Profile | None) -> dict[str, Any]:

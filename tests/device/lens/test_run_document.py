@@ -128,7 +128,20 @@ def test_segments_and_the_host_between_them(document: Callable[..., dict[str, An
     assert fates(found)["where"] == "host"
     assert ("host", 0) in kinds(found)
     assert found["header"]["host_steps"] == 1
+    (host,) = [n for n in found["program"]["nodes"] if n["target"] == "host"]
+    assert host["ms"] > 0
     assert found["graph"]["tensors"]["nz"]["shape"] == "2x4"
+
+
+def test_a_model_of_host_operators_alone(document: Callable[..., dict[str, Any]]) -> None:
+    model = make_model(
+        [helper.make_node("NonZero", ["x"], ["y"], name="where")], [port("x", [4])], [port("y", None, INT64)]
+    )
+    found = document(model, {"x": np.ones(4, np.float32)})
+    assert fates(found) == {"where": "host"}
+    assert kinds(found) == [("host", 0)]
+    assert found["header"]["device_ms"] == 0
+    assert found["header"]["run_ms"] > 0
 
 
 def test_a_call_of_a_function_is_one_node(document: Callable[..., dict[str, Any]]) -> None:

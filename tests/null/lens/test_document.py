@@ -107,7 +107,8 @@ def test_documents_compare_by_the_models_nodes(found: dict[str, Any]) -> None:
     other = document(classifier(), "mali_g610")
     lens = json.loads(json.dumps(lens_file([found, other])))
     (comparison,) = lens["comparisons"]
-    for side, each in enumerate((found, other)):
+    assert (comparison["before"], comparison["after"]) == (1, 0)
+    for side, each in enumerate((other, found)):
         total = sum(row["ms"][side] or 0.0 for row in comparison["rows"])
         assert total == pytest.approx(each["header"]["device_ms"], rel=1e-3)
         assert sum(row["launches"][side] for row in comparison["rows"]) == each["header"]["launches"]

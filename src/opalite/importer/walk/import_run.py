@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,11 +44,13 @@ class ImportRun:
         feeds: Mapping[str, Any],
         runner: Runner,
         before_import: Callable[[], None] | None = None,
+        on_task: Callable[[Task, float, float], None] | None = None,
     ) -> None:
         """Start a run; `feeds` holds arrays, lists of arrays (sequences) or None (empty optionals) by input name.
 
         An array may be any object with `shape` and `dtype`; `__array__` is needed only if a shape depends on its
         contents. `runner` runs loop bodies. `before_import` is called before a segment is imported, which takes long.
+        `on_task` is called after each host task, with the seconds of time.perf_counter() before and after it.
         """
         self.segment: Segment | None = None
         self.stage: Stage | None = None  # of the segment
@@ -59,6 +62,7 @@ class ImportRun:
         self._shared_names = set(feeds)  # arrays owned by the caller or by the model
         self._runner = runner
         self._before_import = before_import
+        self._on_task = on_task
         self._segments_done = 0
         self._computed = False  # whether an earlier segment computed something
         self._used_device = False  # whether it was more than a probe
@@ -176,7 +180,10 @@ class ImportRun:
             for n in task.inputs:
                 if is_tensor(values[n]) and not hasattr(values[n], "__array__"):
                     raise ContentsNeededError(f"shapes depend on data at {task.label}, which reads '{n}'")
+            begin = time.perf_counter()
             results = task.run({n: _for_task(n, values[n]) for n in task.inputs}, self._runner)
+            if self._on_task is not None:
+                self._on_task(task, begin, time.perf_counter())
             values.update((n, v) for n, v in zip(task.outputs, results, strict=False) if n)
         if segment.next_stage is not None:
             keep = {*segment.next_stage.incoming, *self._importer.outputs}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +12,7 @@ from ..execute.step_schedule import Recorder
 from .run_lock import RunLock
 
 if TYPE_CHECKING:
-    from ...importer import Segment
+    from ...importer import Segment, Task
     from ...plan.program import Program
     from ...tune.tuner import Progress
     from ...tune.tuning_report import GraphTuning
@@ -45,8 +45,8 @@ class RunObserver(Protocol):
     def probe(self, segment: Segment) -> None:
         """Called for a segment that the host evaluates, because a branch or a shape depends on its results."""
 
-    def tasks(self, labels: Sequence[str], is_loop: bool, begin: float, end: float) -> None:
-        """Called after tasks of the host between two segments, with the seconds of the host's clock."""
+    def task(self, task: Task, begin: float, end: float) -> None:
+        """Called after a task of the host between two segments, with the seconds of its clock before and after."""
 
 
 @dataclass(frozen=True)

@@ -195,11 +195,7 @@ class SegmentRuns:
             started = clock()
             with throttled:
                 run.advance(outputs)
-            ended = clock()
-            trace.host_s += ended - started
-            if observer is not None and segment.tasks:
-                is_loop = any(isinstance(t, BodyTask) for t in segment.tasks)
-                observer.tasks([t.label for t in segment.tasks], is_loop, started, ended)
+            trace.host_s += clock() - started
             if strict:
                 _refuse_tasks(run)
         model_run.untrack(pending)
@@ -334,8 +330,9 @@ def start(
         throttled.enter_context(background_planning())
 
     started = time.perf_counter()
+    on_task = None if model_run.request.observer is None else model_run.request.observer.task
     with throttled:
-        run = ImportRun(importer, feeds, runner, before_import)
+        run = ImportRun(importer, feeds, runner, before_import, on_task)
     model_run.trace.import_s += time.perf_counter() - started
     return run, throttled
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...cl.queue.event_times import LaunchTimes
@@ -42,7 +42,7 @@ class LaunchRecord:
 
 @dataclass(frozen=True)
 class HostRecord:
-    """A transfer, or work of the host, in one run. what: the step, or a sentence on the tasks between two programs.
+    """A transfer, or work of the host, in one run. what: the step, or the label of a task between two programs.
 
     is_loop: whether it encloses the iterations of a loop.
     """
@@ -197,7 +197,7 @@ class Recorder:
         self._profile.records.append(LaunchRecord(self._run, self._index, step, times))
         self._index += 1
 
-    def tasks(self, labels: Sequence[str], is_loop: bool, begin: float, end: float) -> None:
-        """Record host operators, or a loop, between two programs of the current run."""
+    def task(self, label: str, is_loop: bool, begin: float, end: float) -> None:
+        """Record a host operator, or a loop, between two programs of the current run."""
         times = LaunchTimes(begin, begin, begin, end)
-        self._profile.others.append(HostRecord(self._run, ", ".join(labels), times, is_loop))
+        self._profile.others.append(HostRecord(self._run, label, times, is_loop))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...importer.walk.loop_body_tasks import BodyTask
 from ...ir.device.device_info import DeviceInfo
 from .profile import Profile, Recorder
 
 if TYPE_CHECKING:
-    from ...importer import Segment
+    from ...importer import Segment, Task
     from ...ir.graph import Graph
     from ...plan.planner import PlanOptions
     from ...plan.program import NodeReport, Program
@@ -66,6 +66,6 @@ class PartObserver:
         if segment.graph not in self._capture.probes:
             self._capture.probes.append(segment.graph)
 
-    def tasks(self, labels: Sequence[str], is_loop: bool, begin: float, end: float) -> None:
-        """Record tasks of the host."""
-        self._recorder.tasks(labels, is_loop, begin, end)
+    def task(self, task: Task, begin: float, end: float) -> None:
+        """Record a task of the host."""
+        self._recorder.task(task.label, isinstance(task, BodyTask), begin, end)
