@@ -94,7 +94,10 @@ def _gone(node: ModelNode, lost: Sequence[dict[str, Any]], is_imported: bool, ru
         return "sizes", "computed by the host once for each choice of sizes: it follows from these alone"
     if node.scope and not runs:
         return "idle", "its branch is not taken, or its loop makes no iteration"
-    return "none", "no operation of its own: its result is its input, or follows from sizes and constants"
+    return (
+        "none",
+        "nothing is left of it: its result is its input, or was known from sizes, constants and inputs",
+    )
 
 
 def _computed(nodes: Sequence[dict[str, Any]], found: ProgramParts) -> tuple[str, str]:

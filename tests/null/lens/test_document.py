@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from onnx import helper
+from opalite.ir import DeviceInfo
 from opalite.lens.document import lens_document, lens_file
+from opalite.lens.peaks import add_roofs, peaks_of
 from opalite.run.model.imported_model import ImportedModel
 from opalite.run.report.device_plan import plan_for_device
+from opalite.run.report.profile import Peaks
 from tests.helpers.small_models import make_model, noise, port
+from tests.helpers.tflite_models import branching_file, looping_file
 
 
 def classifier() -> bytes:
@@ -117,3 +123,43 @@ def test_documents_compare_by_the_models_nodes(found: dict[str, Any]) -> None:
     assert all(joined["kernel"])
     differences = [abs(row["difference_ms"]) for row in comparison["rows"]]
     assert differences == sorted(differences, reverse=True)
+
+
+def test_control_flow_of_a_tflite_file() -> None:
+    found = document(looping_file())
+    assert [p["loop"] for p in found["program"]["parts"]] == ["", "Loop node 'y'"]
+    assert {n["fate"] for n in found["graph"]["nodes"] if n["op"] != "Loop"} == {"launch"}
+    branches = document(branching_file())
+    assert {n["scope"] for n in branches["graph"]["nodes"]} == {
+        "",
+        "If node 'y', then_branch",
+        "If node 'y', else_branch",
+    }
+
+
+def test_the_right_peak_for_each_kind_of_arithmetic() -> None:
+    about = {"compute_units": 2, "clock_mhz": 1000, "lanes": 32, "fp16": True, "extensions": ("cl_khr_fp16",)}
+    plain, measured = DeviceInfo(**about), Peaks(1e12, 1e10)
+    assert peaks_of(plain, None, {}).keys() == {"bandwidth", "fp32", "fp16"}
+    dots = dataclasses.replace(plain, quirks=("ptx_dot", "ptx_mma", "ptx_wgmma"))
+    found = peaks_of(dots, measured, {"dot": 5e12})
+    assert {k: p["is_measured"] for k, p in found.items()} == {
+        **{"bandwidth": True, "fp32": True, "fp16": False, "dot": True, "matrix": False}
+    }
+    assert found["dot"]["rate"] == 5e12
+    assert found["fp16"]["rate"] == 2e12
+    assert found["matrix"]["rate"] == 2 * 1e9 * 4096
+    step = {"kind": "launch", "arithmetic": "dot", "flops": 1e9, "bytes": 1.0, "ms": 1.0, "times": 2, "roof": None}
+    add_roofs([step], found)
+    assert step["roof"] == pytest.approx(1e9 / 5e12 / 0.5e-3)
+    assert step["bound"] == "compute"
+    assert "roof_words" not in step
+    fast = step | {"ms": 0.1}
+    add_roofs([fast], found)
+    assert fast["roof_words"]
+
+
+def test_numbers_that_json_lacks_are_no_numbers() -> None:
+    nodes = [helper.make_node("Clip", ["x", "low"], ["y"], name="clip")]
+    model = make_model(nodes, [port("x", [64])], [port("y", None)], {"low": np.float32(-np.inf)})
+    json.dumps(document(model.SerializeToString()), allow_nan=False)
