@@ -257,6 +257,34 @@ def _choose(x):
     )
 
 
+class Gather(nn.Layer):
+    """Gathers the steps of a loop in a list."""
+
+    def forward(self, x, n):
+        """Return x and what n steps make of it."""
+        made, i = [x * 1], paddle.zeros([1], "int64")
+        while i < n:
+            x = x * 0.5 + 1
+            made.append(x)
+            i = i + 1
+        return paddle.stack(made)
+
+
+def _gather(x, n):
+    i, made = paddle.zeros([1], "int64"), paddle.tensor.create_array("float32")
+    paddle.tensor.array_write(paddle.scale(x, 1.0), i, made)
+    i = paddle.increment(i)
+    going = paddle.less_equal(i, n)
+    loop = paddle.static.nn.control_flow.While(going)
+    with loop.block():
+        before = paddle.tensor.array_read(made, i - 1)
+        paddle.tensor.array_write(paddle.scale(before, 0.5, 1.0), i, made)
+        paddle.increment(i)
+        paddle.assign(paddle.less_equal(i, n), going)
+    return paddle.tensor.manipulation.tensor_array_to_tensor(made, axis=0, use_stack=True)[0]
+
+
+case("array", Lazy(Gather, _gather), real(2, 3), np.array([3]))
 case("while", Lazy(Count, _count), real(2, 3), np.array([3]))
 case("while_none", Lazy(Count, _count), real(2, 3), np.array([0]))
 case("if_true", Lazy(Choose, _choose), positive(2, 3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...expr.trace_function import Sym
-from ...ir import Value
+from ...ir import DType, Value
 from ...ir.constants.lazy_array import converted
 from ..walk.node_context import NodeContext
 from .common import COMPLEX, info_of, out_dtype, tflite_op, unsupported
@@ -36,7 +36,7 @@ def densify(ctx: NodeContext) -> Value:
     return ctx.input(0)
 
 
-@tflite_op("BITCAST")
+@tflite_op("BITCAST", moves=True)
 def bitcast(ctx: NodeContext) -> Value:
     """Import BITCAST between types of one size."""
     x, dtype = ctx.input(0), out_dtype(ctx)
@@ -48,6 +48,8 @@ def bitcast(ctx: NodeContext) -> Value:
 @tflite_op("FAKE_QUANT")
 def fake_quant(ctx: NodeContext) -> Value:
     """Import FAKE_QUANT: floats rounded to the levels that a quantised tensor of these ends would have."""
+    if ctx.input(0).dtype is not DType.FLOAT32:
+        raise unsupported(ctx, f"rounds {ctx.input(0).dtype}; float32 is expected")
     low, high = float(ctx.attr("min", 0.0)), float(ctx.attr("max", 0.0))
     first = 1 if ctx.attr("narrow_range", False) else 0
     last = 2 ** int(ctx.attr("num_bits", 8)) - 1

@@ -52,7 +52,7 @@ def _convolve(ctx: NodeContext, x: Value, w: Value, group: int) -> Value:
     rank = len(x.shape) - 2
     strides, dilations = steps(ctx, rank)
     pads = window_pads(ctx, x.shape[1:-1], w.shape[2:], strides, dilations)
-    y = ctx.add(Conv(strides, pads, dilations, group), [to_channels_first(ctx, x), w, ctx.get(2)])
+    y = ctx.add(Conv(strides, pads, dilations, group), [to_channels_first(ctx, x), ctx.cast(w, x.dtype), ctx.get(2)])
     return to_channels_last(ctx, activated(ctx, y))
 
 

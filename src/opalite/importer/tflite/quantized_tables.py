@@ -35,13 +35,17 @@ def look_up(ctx: NodeContext, x: Value, table: Array) -> Value:
 
 
 def interpolated(ctx: NodeContext, x: Value, table: Array) -> Value:
-    """Return values of 16-bit integers from a table of 513: their upper 9 bits select, the others interpolate."""
+    """Return values of 16-bit integers from a table of 513: their upper 9 bits select, the others interpolate.
+
+    A step that leaves 16 bits wraps around, as LiteRT's does.
+    """
     at = ctx.elementwise(lambda q: q.cast(DType.INT32).call("shr", 7) + 256, x)
     after = ctx.elementwise(lambda i: i + 1, at)
     low, high = (ctx.gather(ctx.constant(table.astype(np.int32)), i, 0) for i in (at, after))
 
     def between(q: Sym, a: Sym, b: Sym) -> Sym:
-        return a + ((b - a) * q.cast(DType.INT32).call("bitand", 127) + 64).call("shr", 7)
+        step = (b - a).cast(DType.INT16).cast(DType.INT32)
+        return a + (step * q.cast(DType.INT32).call("bitand", 127) + 64).call("shr", 7)
 
     return ctx.elementwise(between, x, low, high)
 

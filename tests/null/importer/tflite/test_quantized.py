@@ -164,3 +164,12 @@ def test_integers_that_are_divided_as_they_are() -> None:
     q = Quant((0.5,), (3,))
     g = one_op("FLOOR_DIV", [("int8", q)] * 2, ("int8", q), "FloorDivOptions")
     by_litert(g, np.int8([[-128, 127, -127, 9]]), np.int8([[5, -5, 127, 3]]))
+
+
+def test_steps_between_table_entries_wrap_around_in_16_bits() -> None:
+    """From the logarithm of nothing to that of about 1, the table rises by more than 32767."""
+    g = Subgraph()
+    x, y = (g.tensor("int16", (128,), quant=Quant((scale,))) for scale in (0.00847, 4.421e-05))
+    g.inputs, g.outputs = [x], [y]
+    g.op("LOG", [x], [y])
+    by_litert(g, np.arange(128, dtype=np.int16))

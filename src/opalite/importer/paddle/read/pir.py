@@ -12,11 +12,13 @@ from typing import Any, cast
 
 from ....errors import ModelFormatError, UnsupportedOpError
 from ...proto.graphdef import NodeDef
+from . import tensor_arrays
 from .dtypes import by_type
 from .nodes import DEEPEST, Program, branch, loop, onnx_node, paddle_nodes, port
 
 _VERSIONS = range(1, 8)
 _DIALECTS = {"0": "", "1": "", "2": "cf.", "3": "custom."}
+_ARRAYS = ("create_array", "array_write", "array_read", "array_length", "array_to_tensor")
 _PLAIN = ("data", "feed")  # operators that stand for inputs
 
 
@@ -48,6 +50,9 @@ class _Reader:
         self._result = Program()
         self._values: dict[int, str | list[str]] = {}  # vectors are lists
         self._outputs: dict[int, str] = {}  # names of fetched values
+        self._arrays: dict[int, int] = {}  # TensorArrays: the value that created each
+        self._contents: dict[int, str] = {}  # the sequence that an array is now, by that value
+        self._counts: dict[str, str] = {}  # sequences by the name of their length
 
     def program(self, program: Mapping[str, Any]) -> Program:
         """Read the main block."""
@@ -76,6 +81,8 @@ class _Reader:
                 self._vector(op, name)
             elif name == "cf.yield":
                 results = [self._one(v) for v in op["I"]]
+            elif name in _ARRAYS:
+                nodes += self._array(op, name)
             elif name == "while":
                 nodes.append(self._while(op, depth))
             elif name == "if":
@@ -133,6 +140,42 @@ class _Reader:
             outputs += [(i, n) for n in ([names] if isinstance(names, str) else names)]
         return paddle_nodes(name, inputs, outputs, _attrs(op))
 
+    # TensorArrays: values whose contents change
+
+    def _array(self, op: Mapping[str, Any], name: str) -> list[NodeDef]:
+        first = op["O"][0]["%"]
+        if name == "create_array":
+            self._arrays[first] = first
+            self._contents[first] = f"{name}_{first}"
+            return [tensor_arrays.empty(self._contents[first])]
+        array = self._arrays[op["I"][0]["%"]]
+        now = self._contents[array]
+        if name == "array_write":
+            x, index = (self._one(v) for v in op["I"][1:3])
+            self._arrays[first] = array
+            self._contents[array] = f"{name}_{first}"
+            return tensor_arrays.write(now, x, index, self._contents[array], self._counts.get(index) == now)
+        made = self._define_one(op["O"][0], name)
+        if name == "array_length":
+            self._counts[made] = now
+            return tensor_arrays.length(now, made)
+        if name == "array_read":
+            return tensor_arrays.read(now, self._one(op["I"][1]), made)
+        attrs = _attrs(op)
+        return [tensor_arrays.joined(now, made, int(attrs["axis"]), bool(attrs["use_stack"]))]
+
+    def _written(self, blocks: Sequence[Mapping[str, Any]], depth: int) -> list[int]:
+        """Return the arrays that exist before some blocks, and are written in them or in those inside."""
+        if depth > DEEPEST:
+            raise ModelFormatError(f"the program has more than {DEEPEST} blocks inside one another")
+        found: dict[int, None] = {}
+        for op in (op for block in blocks for op in block["ops"]):
+            if _name(op) == "array_write" and (array := self._arrays.get(op["I"][0]["%"])) is not None:
+                found[array] = None
+            inner = [_only(region["blocks"]) for region in op.get("regions", ())]
+            found.update(dict.fromkeys(self._written(inner, depth + 1)))
+        return list(found)
+
     def _while(self, op: Mapping[str, Any], depth: int) -> NodeDef:
         condition, *state = (self._one(v) for v in op["I"])
         outputs = [self._define_one(out, "while") for out in op["O"]]
@@ -141,8 +184,16 @@ class _Reader:
         held = dict(self._values)
         for argument, name in zip(block["args"], carried, strict=True):
             self._values[argument["#"]] = name
+        arrays, before = self._written([block], depth), dict(self._contents)
+        for array in arrays:
+            self._contents[array] = f"{before[array]}/carried"
         nodes, results = self._block(block, depth + 1)
         self._values = held
+        state += [before[array] for array in arrays]
+        carried += [f"{before[array]}/carried" for array in arrays]
+        results += [self._contents[array] for array in arrays]
+        outputs += [f"{before[array]}/behind" for array in arrays]
+        self._contents = before | {array: f"{before[array]}/behind" for array in arrays}
         if not len(state) == len(outputs) == len(results) - 1 or not outputs:
             raise ModelFormatError(
                 f"a loop carries {len(state)} values, yields {len(results)} and gives {len(outputs)}"
@@ -154,14 +205,17 @@ class _Reader:
         blocks = [_only(region["blocks"]) for region in op["regions"]]
         if len(blocks) != 2:
             raise ModelFormatError(f"a branch has {len(blocks)} blocks; two are expected")
-        held = dict(self._values)
-        made = []
+        held, before = dict(self._values), dict(self._contents)
+        arrays, made = self._written(blocks, depth), []
+        outputs += [f"{before[array]}/chosen" for array in arrays]
         for block, name in zip(blocks, ("then", "else"), strict=True):
             nodes, results = self._block(block, depth + 1)
-            self._values = dict(held)
+            results += [self._contents[array] for array in arrays]
+            self._values, self._contents = dict(held), dict(before)
             if len(results) != len(outputs):
                 raise ModelFormatError(f"a branch gives {len(results)} values for {len(outputs)}")
             made.append(branch(name, nodes, results))
+        self._contents |= {array: f"{before[array]}/chosen" for array in arrays}
         return onnx_node("If", [self._one(op["I"][0])], outputs, then_branch=made[0], else_branch=made[1])
 
     # Values

@@ -18,6 +18,7 @@ from onnx import AttributeProto, TensorProto
 
 from ....errors import ModelFormatError, UnsupportedOpError
 from ...proto.graphdef import Attr, NodeDef
+from . import tensor_arrays
 from .dtypes import by_number
 from .messages import message
 from .nodes import DEEPEST, Program, Slots, branch, loop, onnx_node, paddle_nodes, port
@@ -108,7 +109,9 @@ class _Reader:
         """Read the main block."""
         result = self._result
         names = _Names(None, self._counts(0), "", self._kept)
-        result.nodes = self._block(0, names, 0)
+        arrays = {n: f"{n}@empty" for n, v in self._vars.items() if v.type.type == _ARRAY}
+        names.values.update(arrays)
+        result.nodes = [*map(tensor_arrays.empty, arrays.values()), *self._block(0, names, 0)]
         result.params = sorted(self._stored)
         return result
 
@@ -236,6 +239,22 @@ class _Reader:
         branches = {"then_branch": branch("then", [], [second]), "else_branch": branch("else", [], [first])}
         return [test, onnx_node("If", [f"{out}/test"], [out], **branches)]
 
+    # TensorArrays
+
+    def _array(self, op: Any, names: _Names, depth: int) -> list[NodeDef]:
+        kind, now = _text(op.type), names.read(_one(op.outputs, "Out"))
+        index = names.read(_one(op.inputs, "I")) if kind in ("write_to_array", "read_from_array") else ""
+        source = names.read(_one(op.inputs, "X"))
+        made = names.write(_one(op.outputs, "Out"))
+        if kind == "write_to_array":
+            return tensor_arrays.write(now, source, index, made)
+        if kind == "read_from_array":
+            return tensor_arrays.read(source, index, made)
+        if kind == "lod_array_length":
+            return tensor_arrays.length(source, made)
+        attrs = _attrs(op)
+        return [tensor_arrays.joined(source, made, int(attrs.get("axis", 0)), bool(attrs.get("use_stack", False)))]
+
 
 _SPECIAL: dict[str, Any] = {
     "feed": _Reader._feed,
@@ -244,6 +263,9 @@ _SPECIAL: dict[str, Any] = {
     "conditional_block": _Reader._conditional,
     "conditional_block_infer": _Reader._conditional,
     "select_input": _Reader._select,
+    **dict.fromkeys(
+        ("write_to_array", "read_from_array", "lod_array_length", "tensor_array_to_tensor"), _Reader._array
+    ),
 }
 
 

@@ -87,6 +87,37 @@ def test_a_while_whose_block_has_arguments(limit: float) -> None:
     np.testing.assert_array_equal(y, X * (1 + limit))
 
 
+@pytest.mark.parametrize("limit", [0.0, 2.0])
+def test_a_while_that_appends_to_an_array(limit: float) -> None:
+    body = [
+        op("1.add", [-1, 20], [30]),
+        op("1.multiply", [1, 30], [31]),
+        op("1.array_length", [50], [32]),
+        op("1.array_write_", [50, 31, 32], [33]),
+        op("1.less_than", [30, 21], [34]),
+        op("2.yield", [34, 30], []),
+    ]
+    loop = op("1.while", [22, 10], [40]) | {"regions": [region(body, [-1])]}
+    ops = [full(10, 0.0), full(20, 1.0), full(21, limit), op("1.less_than", [10, 21], [22]), full(12, 0.0, "int64")]
+    ops += [op("1.create_array", [], [50]), op("1.array_write_", [50, 1, 12], [51]), loop]
+    ops.append(op("1.array_to_tensor", [50], [60, 61], axis=number("i32", 0), use_stack=number("bool", True)))
+    ops.append(op("1.array_length", [50], [62]))
+    y, n = NumpySession(program(DATA, *ops, fetch(60), fetch(62, "n"))).run({"x": X})
+    np.testing.assert_array_equal(y, [X, *(X * k for k in range(1, int(limit) + 1))])
+    np.testing.assert_array_equal(n, [limit + 1])
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_if_that_writes_an_array(sign: int) -> None:
+    then = region([op("1.array_write_", [50, 21, 12], [30]), op("2.yield", [1], [])], [])
+    branch = op("1.if", [22], [40]) | {"regions": [then, region([op("2.yield", [1], [])], [])]}
+    ops = [full(20, 0.0), op("1.max", [1], [21], keepdim=number("bool", False)), op("1.greater_than", [21, 20], [22])]
+    ops += [op("1.create_array", [], [50]), full(12, 0.0, "int64"), op("1.array_write_", [50, 20, 12], [51]), branch]
+    x = np.abs(X) * sign
+    (y,) = NumpySession(program(DATA, *ops, op("1.array_read", [50, 12], [60]), fetch(60))).run({"x": x})
+    np.testing.assert_array_equal(y.reshape(-1), [max(0, x.max())])
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_an_if_takes_one_of_two_regions(sign: int) -> None:
     then = region([op("1.relu", [1], [30]), op("2.yield", [30], [])], [])

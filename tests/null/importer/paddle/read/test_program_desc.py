@@ -136,3 +136,20 @@ def test_a_loop_that_would_never_end() -> None:
         program.op("while", {"X": ["i", "n"], "Condition": ["c"]}, {"Out": ["i", "c"]}, sub_block=1)
         with pytest.raises(ModelError, match=said):
             NumpySession(program.program_desc([body])).run({"n": ONE})
+
+
+def test_an_array_takes_elements_behind_the_last_or_in_place_of_one() -> None:
+    given = {"x": X, "i": np.int64([0]), "k": np.int64([1])}
+    program = PaddleProgram(given, outputs=("y", "n", "first"))
+    program.op("scale", {"X": ["x"]}, {"Out": ["twice"]}, scale=2.0, bias=0.0, bias_after_scale=True)
+    for value, index in (("x", "i"), ("x", "k"), ("twice", "i")):
+        program.op("write_to_array", {"X": [value], "I": [index]}, {"Out": ["a"]})
+    program.op("tensor_array_to_tensor", {"X": ["a"]}, {"Out": ["y"], "OutIndex": ["sizes"]}, axis=0, use_stack=False)
+    program.op("lod_array_length", {"X": ["a"]}, {"Out": ["n"]})
+    program.op("read_from_array", {"X": ["a"], "I": ["i"]}, {"Out": ["first"]})
+    made = message("Program").FromString(program.program_desc())
+    made.blocks[0].vars.add(name=b"a").type.type = 13
+    y, n, first = NumpySession(made.SerializeToString()).run(given)
+    np.testing.assert_array_equal(y, np.concatenate([2 * X, X]))
+    np.testing.assert_array_equal(n, [2])
+    np.testing.assert_array_equal(first, 2 * X)
