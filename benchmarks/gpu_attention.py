@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.helpers.kernel_test_harness import make_node
 
 from opalite.cl.queue.event_times import read_times
 from opalite.cl.runtime import Runtime, find_runtime
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.kernel import Kernel, kernels_for
 from opalite.kernels.kernel_sources import option_text, program_text
 from opalite.ops.strided_view import Movement

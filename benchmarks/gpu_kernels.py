@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.helpers.kernel_test_harness import make_node
 
 from opalite.cl.queue.prepared_launch import PreparedLaunch
 from opalite.cl.runtime import Runtime, find_runtime
@@ -35,6 +34,7 @@ from opalite.expr.trace_function import trace
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import FLAT, packed
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.fma import tile_parameters as fma
 from opalite.kernels.kernel import Binding, Kernel, kernels_for
 from opalite.kernels.kernel_sources import option_text, program_text

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
-from tests.helpers.kernel_test_harness import make_node, time_node
 
 from opalite.cl.runtime import Runtime, find_runtime
+from opalite.kernel.testing.single_node import make_node, time_node
 from opalite.kernels.kernel import Kernel, kernels_for
 
 PEAK = """

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tests.helpers.kernel_test_harness import make_node, time_node
 
 from opalite.cl.runtime import Runtime, find_runtime
 from opalite.ir.graph import Node
+from opalite.kernel.testing.single_node import make_node, time_node
 from opalite.kernels.kernel import Kernel, kernels_for
 
 

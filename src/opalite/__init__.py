@@ -31,6 +31,7 @@ from .errors import (
     OpaliteError,
     OptionError,
     PlacementError,
+    PluginError,
     ShapeError,
     TerminatedError,
     UnsupportedApiError,
@@ -39,7 +40,7 @@ from .errors import (
 from .knobs import warn_of_unknown_names
 
 if TYPE_CHECKING:
-    from . import backend, capi
+    from . import backend, capi, kernel
     from .cl.device.enumerate_devices import devices
     from .ir.device.device_info import DeviceInfo
     from .llm.embedder import Embedder
@@ -185,6 +186,7 @@ __all__ = [
     "OrtSyncStream",
     "OrtValue",
     "PlacementError",
+    "PluginError",
     "RunOptions",
     "SessionIOBinding",
     "SessionOptions",
@@ -217,6 +219,7 @@ __all__ = [
     "get_version_string",
     "has_collective_ops",
     "install_as_onnxruntime",
+    "kernel",
     "package_name",
     "plan_for_device",
     "preload_dlls",
@@ -276,7 +279,7 @@ _LATER = {name: (module, name) for module, names in _MODULES.items() for name in
 _LATER["compile"] = (".run.api.session.compile_bundle", "compile_model")
 _LATER["install_as_onnxruntime"] = (".onnxruntime", "install")
 # `from opalite import *` omits ray, which may be the package ray, and other engines' interfaces.
-_SUBMODULES = ("backend", "capi", "lite", "paddle_inference", "ray")
+_SUBMODULES = ("backend", "capi", "kernel", "lite", "paddle_inference", "ray")
 
 
 warn_of_unknown_names()

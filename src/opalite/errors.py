@@ -21,6 +21,7 @@
     ├── ExtraError               a package of an extra is not installed (an ImportError)
     ├── UnsupportedApiError      a part of onnxruntime's API that Opalite lacks (a NotImplementedError)
     ├── KernelError              a launch's arguments differ from its kernel's declaration (a bug in the kernel)
+    ├── PluginError              an operator or kernel of another package is declared wrongly, or failed
     ├── CheckError               a pass left the graph inconsistent (a bug in Opalite; names the pass)
     └── BundleError              an .opal file or a cache entry that cannot be used
 
@@ -97,7 +98,9 @@ class ModelFileError(ModelFormatError, NoSuchFile):
 
 
 class UnsupportedOpError(ModelError, InvalidGraph, NotImplemented):
-    """An operator, domain or version that neither a kernel nor the host can run."""
+    """An operator, domain or version that neither a kernel nor the host can run. operator: its domain and name."""
+
+    operator: tuple[str, str] | None = None
 
 
 class ShapeError(ModelError, InvalidGraph):
@@ -164,6 +167,10 @@ class ExtraError(OpaliteError, Fail, ImportError):
 
 class KernelError(OpaliteError, EngineError):
     """A launch's arguments differ from the declaration in the kernel's OpenCL source."""
+
+
+class PluginError(OpaliteError, Fail):
+    """An operator or kernel of another package is declared wrongly, or its code failed."""
 
 
 class CheckError(OpaliteError, EngineError):

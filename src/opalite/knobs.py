@@ -92,6 +92,11 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(word.strip() for word in text.split(",") if word.strip())
 
 
+def _paths(text: str) -> tuple[str, ...]:
+    """Parse paths separated as in PATH."""
+    return tuple(filter(None, text.split(os.pathsep)))
+
+
 PRECISIONS = ("fp32", "fp16", "fp16_fast", "int8", "auto")
 MEMORIES = ("auto", "buffer", "image", "low", "normal")
 LEVELS = ("none", "fast", "normal", "wide", "exhaustive")
@@ -128,6 +133,18 @@ _declare(
     "OPALITE_STOP_AFTER", _number(0), None, "Stop graph rewriting after this many rewrites, to bisect a wrong result."
 )
 _declare("OPALITE_EXCLUDE_KERNELS", _names, frozenset(), "Names of kernels to exclude, separated by commas.")
+_declare(
+    "OPALITE_PREFER_KERNELS",
+    _names,
+    frozenset(),
+    "Names of kernels, separated by commas, that compute every node that they do not refuse.",
+)
+_declare(
+    "OPALITE_KERNELS",
+    _paths,
+    (),
+    "Python files or modules that register operators and kernels, separated as in PATH; `--kernels` adds to it.",
+)
 _declare("OPALITE_PRECISION", _choice(PRECISIONS), "fp32", "Default precision: fp32, fp16, fp16_fast, int8 or auto.")
 _declare(
     "OPALITE_TOLERANCE",
@@ -209,10 +226,19 @@ def get(name: str) -> Any:
     return _KNOBS[name].read()
 
 
-def override(name: str, value: str) -> None:
-    """Set a setting for this process and those that it starts."""
+def override(name: str, value: str) -> Callable[[], None]:
+    """Set a setting for this process and those that it starts. Returns a function that restores it."""
     assert name in _KNOBS
+    before = os.environ.get(name)
     os.environ[name] = value
+
+    def restore() -> None:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+
+    return restore
 
 
 def allows_strategy(name: str) -> bool:

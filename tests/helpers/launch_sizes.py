@@ -1,4 +1,4 @@
-"""Sizes of launches as the tests run them: the whole grid of each, and small work-groups that divide no axis."""
+"""Sizes of launches as the tests run them: the whole grid of each."""
 
 from __future__ import annotations
 
@@ -19,13 +19,3 @@ def size_launches(
     work-group open. All others get the device's default.
     """
     return [(launch, *size_grid(launch.grid, local, device)) for launch, local in nonempty_launches(launches, group)]
-
-
-def uneven_group(grid: Grid, device: DeviceInfo) -> Grid:
-    """A small work-group that divides no axis of `grid`, if possible: tests use it to reveal missing bounds checks."""
-    left, group = device.max_work_group_size, []
-    for extent, limit in zip(grid, device.max_work_item_sizes, strict=False):
-        size = next((d for d in (3, 5, 7, 11, 13) if extent % d and d <= min(left, limit)), 1)
-        group.append(size)
-        left //= size
-    return tuple(group)

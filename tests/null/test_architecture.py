@@ -47,6 +47,7 @@ ALLOWED["llm"] = LEAVES | {"extras", "importer", "run/api", "run/report", "run/m
 ALLOWED["ray"] = LEAVES | {"extras", "ir", "cache", "cl", "run/api", "run/model"}
 ALLOWED["lite"] = LEAVES | {"extras", "ir", "importer", "run/api"}
 ALLOWED["paddle_inference"] = LEAVES | {"ir", "run/api"}
+ALLOWED["kernel"] = LEAVES | ROOMS | {"ir", "expr", "ops", "kernels", "layout", "plan", "tune", "cl", "importer"}
 ALLOWED["serve/wire"] = LEAVES
 ALLOWED["serve/proto"] = LEAVES | {"serve/wire"}
 ALLOWED["serve/engine"] = LEAVES | {"extras", "ir", "serve/wire", "serve/proto", "run/api", "llm", "cl"}

@@ -23,6 +23,7 @@ _COMMANDS = {
     "doctor": "Check the OpenCL installation and advise on faults.",
     "generate": "Write text by a language model.",
     "inspect": "Show graph, placement, costs and memory of a model.",
+    "kernel": "Write, test and time kernels of your own.",
     "knobs": "List every environment setting.",
     "lens": "Show what became of a model's nodes, in one page.",
     "profile": "Time every launch of a model.",

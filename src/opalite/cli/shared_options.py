@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
+from .. import knobs
 from ..errors import InputError
 from ..knobs import HINTS
 from ..media.preprocess import COLORS, FITS, LAYOUTS, PRESETS
@@ -92,7 +94,25 @@ def inputs_option(what: str) -> Callable[[F], F]:
     return shared_option("--load-inputs", "--input", "-i", "files", multiple=True, metavar="[NAME=]FILE", help=what)
 
 
-model_argument = click.argument("model", type=click.Path(dir_okay=True), callback=_keep_model)
+def _add_kernels(context: click.Context, _: click.Parameter, files: tuple[str, ...]) -> None:
+    """Add files of --kernels to OPALITE_KERNELS, for this command and the processes that it starts."""
+    if not files:
+        return
+    if missing := [f for f in files if f.endswith(".py") and not os.path.isfile(f)]:
+        raise InputError(f"--kernels: there is no file '{missing[0]}'")
+    names = [os.path.abspath(f) if f.endswith(".py") else f for f in files]
+    context.call_on_close(knobs.override("OPALITE_KERNELS", os.pathsep.join((*knobs.get("OPALITE_KERNELS"), *names))))
+
+
+kernels_option = click.option(
+    "--kernels",
+    multiple=True,
+    metavar="FILE.py",
+    expose_value=False,
+    callback=_add_kernels,
+    help="A Python file or module that registers operators and kernels.",
+)
+model_argument = join(click.argument("model", type=click.Path(dir_okay=True), callback=_keep_model), kernels_option)
 seed_option = shared_option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random inputs."
 )

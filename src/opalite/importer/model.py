@@ -117,7 +117,9 @@ def _check_operators(graph: GraphDef, functions: FunctionTable) -> None:
         if function is not None:
             called.append(function)
         elif not _is_known(node):
-            raise unknown_op(node)
+            error = unknown_op(node)
+            error.operator = node.domain, node.op_type
+            raise error
     for function in called:
         _check_operators(function.body, functions)
 

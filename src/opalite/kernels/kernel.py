@@ -16,9 +16,10 @@ from ..cost import share_of_peak
 from ..ir.device.device_info import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node
+from ..ir.load_plugins import load_plugins
 from ..ir.place import FLAT, Layout
-from ..ir.plugins import watch
-from ..ops.operator import Cost, all_ops
+from ..ir.plugins import is_foreign, watch
+from ..ops.operator import Cost, known_ops
 from .launch import Grid, Launch
 from .launch_workgroups import group_refusal
 
@@ -69,11 +70,14 @@ class Kernel:
     and windows allow it, since their sums lose few digits. Long sums and exponentials stay in float. tier: "optimized"
     for a node's shapes and window, or "generic", a few programs that serve any model (docs/tiers.md). A plan uses one
     tier. A node without a generic kernel runs on the host or by an optimized kernel. images_only: whether all bindings
-    use images. rank: order among kernels of one operator whose estimates are equal; the lowest wins. name: the class's
-    name, shown in reports.
+    use images. takes_epilogue: whether it applies a node's epilogue; kernels of other packages must say so. rank:
+    order among kernels of one operator whose estimates are equal; the lowest wins. name: the class's name, shown in
+    reports. cost_name: its rows in the tables of cost/; a kernel of another package that is derived from one of these
+    is expected to take as long.
     """
 
     name: ClassVar[str]
+    cost_name: ClassVar[str]
     op: ClassVar[str]
     problem: ClassVar[type[Problem]] = Problem
     source: ClassVar[str]
@@ -82,14 +86,24 @@ class Kernel:
     half_sums: ClassVar[bool] = False
     tier: ClassVar[Tier] = "optimized"
     images_only: ClassVar[bool] = False
+    takes_epilogue: ClassVar[bool] = True
     rank: ClassVar[int] = 0
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__
+        if not (is_foreign(cls) and hasattr(cls, "cost_name")):
+            cls.cost_name = cls.name
 
     def refuse(self, p: Any) -> str | None:
         """The reason why this kernel cannot compute the node on the device, or None. Layouts are not known yet."""
         return None
+
+    def refusal(self, p: Any) -> str | None:
+        """The reason of `refuse`, or that the node has an epilogue which the kernel does not apply; None if neither."""
+        why = self.refuse(p)
+        if why is None and p.node.epilogue is not None and not self.takes_epilogue:
+            return f"it does not apply the node's epilogue, {p.node.epilogue} (takes_epilogue)"
+        return why
 
     def bindings(self, p: Any) -> Bindings:
         """Every combination of layouts that the kernel accepts for the node; row-major by default."""
@@ -142,7 +156,7 @@ class Kernel:
 
     def share(self, device: DeviceInfo) -> float:
         """Share of the device's peak that an untuned run reaches, from the tables of cost/."""
-        return share_of_peak(self.name, device)
+        return share_of_peak(self.cost_name, device)
 
     def seconds(self, p: Any, cost: Cost) -> float:
         """Estimated seconds by a roofline at `share`, plus launch time; ranks kernels until they are measured."""
@@ -167,7 +181,7 @@ _K = TypeVar("_K", bound=type[Kernel])
 
 def register(cls: _K) -> _K:
     """Class decorator: make the kernel a candidate for its operator. ValueError for an unknown one."""
-    if cls.op not in all_ops():
+    if cls.op not in known_ops():
         raise ValueError(f"kernel {cls.__name__} computes {cls.op!r}, not a canonical operator; {_names(cls.op)}")
     if not hasattr(cls, "source"):
         cls.source = cls.__module__.removeprefix(f"{__package__}.").replace(".", "/") + ".cl"
@@ -179,15 +193,22 @@ def register(cls: _K) -> _K:
     return cls
 
 
+def withdraw_kernel(cls: type[Kernel]) -> None:
+    """Undo `register`."""
+    known = _KERNELS[cls.op]
+    known[:] = [k for k in known if type(k) is not cls]
+
+
 def _names(op: str) -> str:
     """Names of existing operators that resemble `op`, then all of them, for an error message."""
-    close = difflib.get_close_matches(op, all_ops(), 3)
+    close = difflib.get_close_matches(op, known_ops(), 3)
     meant = f"is it {' or '.join(close)}? " if close else ""
-    return f"{meant}There are: {', '.join(sorted(all_ops()))}"
+    return f"{meant}There are: {', '.join(sorted(known_ops()))}"
 
 
 def kernels_for(op: str) -> Sequence[Kernel]:
     """Every kernel of an operator, by rank, then in order of registration."""
+    load_plugins()
     return _KERNELS.get(op, ())
 
 

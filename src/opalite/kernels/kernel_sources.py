@@ -8,7 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-_FOLDER = Path(__file__).parent
+from ..errors import KernelError
+from ..ir.plugins import INCLUDE
+
+FOLDER = Path(__file__).parent
+"""The folder of this package's sources."""
 
 _COMMON = "include/common.cl"
 _INCLUDE = re.compile(r'^#include "([\w/]+\.cl)"$', re.MULTILINE)
@@ -18,9 +22,38 @@ _INCLUDE = re.compile(r'^#include "([\w/]+\.cl)"$', re.MULTILINE)
 def read_source(name: str) -> str:
     """Text of the `.cl` file at a path below kernels/, with each `#include "FOLDER/NAME.cl"` line expanded.
 
-    Every program starts with include/common.cl, so including that file again adds nothing.
+    Every program starts with include/common.cl, so including that file again adds nothing. An absolute path is a file
+    of another package: its includes are looked for beside it first, and #line tells compilers its own lines.
     """
-    return _INCLUDE.sub(lambda m: "" if m[1] == _COMMON else read_source(m[1]), (_FOLDER / name).read_text())
+    if Path(name).is_absolute():
+        return _read_foreign(Path(name), ())
+    return _INCLUDE.sub(lambda m: "" if m[1] == _COMMON else read_source(m[1]), (FOLDER / name).read_text())
+
+
+def _read_foreign(path: Path, outer: tuple[Path, ...]) -> str:
+    """Text of another package's file. KernelError for an #include that finds no file, or its own file."""
+    text = path.read_text(encoding="utf-8")
+
+    def expanded(m: re.Match[str]) -> str:
+        line = text.count("\n", 0, m.start()) + 1
+        beside = path.parent / m[1]
+        back = f'#line {line + 1} "{path.name}"'
+        if beside.is_file():
+            if beside in (*outer, path):
+                raise KernelError(f"{path.name}:{line} includes {m[1]}, which is being included")
+            return f"{_read_foreign(beside, (*outer, path))}\n{back}"
+        if not (FOLDER / m[1]).is_file():
+            raise KernelError(
+                f"{path.name}:{line} includes {m[1]}, which is neither beside {path} nor one of Opalite's own sources"
+            )
+        return back if m[1] == _COMMON else f"{read_source(m[1])}\n{back}"
+
+    return f'#line 1 "{path.name}"\n{INCLUDE.sub(expanded, text)}'
+
+
+def source_name(source: str) -> str:
+    """The name of a source in programs and messages: of another package's file, only the file's own."""
+    return Path(source).name if Path(source).is_absolute() else source
 
 
 def program_text(source: str, prelude: str = "") -> str:

@@ -19,7 +19,7 @@ from ..errors import KernelError
 from ..ir.graph import Value
 from ..ir.symbols import is_symbolic
 from .kernel import Kernel
-from .kernel_sources import program_parts
+from .kernel_sources import program_parts, source_name
 from .launch import Arg, Launch, Local, PerShapeTable, Scratch, SymbolicTable, Table, Weight
 from .opencl_preprocessor import Preprocessed
 
@@ -91,7 +91,7 @@ def _find(parts: tuple[str, ...], options: tuple[tuple[str, str], ...], entry: s
 
 def declaration(entry: str) -> re.Pattern[str]:
     """Matches the beginning of the kernel `entry`, up to its parameters."""
-    return re.compile(rf"^[^\n]*\bkernel\b[^;{{}}#]*?\bvoid\s+{entry}\s*\(", re.MULTILINE)
+    return re.compile(rf"^[^\n]*\b(?:__)?kernel\b[^;{{}}#]*?\bvoid\s+{entry}\s*\(", re.MULTILINE)
 
 
 def _closing(text: str) -> int:
@@ -129,7 +129,7 @@ def find_signature(source: str, prelude: str, defines: Mapping[str, Any], entry:
     try:
         return _find(program_parts(source, prelude), options, entry)
     except ValueError as e:
-        raise ValueError(f"the declaration of {entry} in {source} is not understood: {e}") from None
+        raise ValueError(f"the declaration of {entry} in {source_name(source)} is not understood: {e}") from None
 
 
 def find_parameters(text: str, options: str, entry: str) -> tuple[Parameter, ...]:
@@ -179,7 +179,7 @@ def lower(kernel: Kernel, launch: Launch, memory: Memory[M]) -> tuple[M | Local 
         parameters = find_signature(source, launch.prelude, launch.defines, launch.entry)
         return tuple(_lower(p, a, memory) for p, a in _pairs(parameters, launch.args))
     except ValueError as e:
-        raise KernelError(f"kernel {kernel.name}, {launch.entry} of {source}: {e}") from None
+        raise KernelError(f"kernel {kernel.name}, {launch.entry} of {source_name(source)}: {e}") from None
 
 
 def names_of(kernel: Kernel, launch: Launch) -> list[str]:
@@ -245,7 +245,10 @@ def _check_element(p: Parameter, dtype: np.dtype[Any], what: str) -> None:
         return
     if p.element.kind == "u" or (p.element.kind == "i" and dtype.kind in "iub" and p.lanes * p.element.itemsize >= 4):
         return
-    raise ValueError(f"its parameter '{p}' reads {p.element}, and is given {what}, which holds {dtype}")
+    raise ValueError(
+        f"its parameter '{p}' reads {p.element}, and is given {what}, which holds {dtype}; declare it as REAL, "
+        "defined by STORAGE, or refuse the node"
+    )
 
 
 def _number(p: Parameter, a: int | float | np.generic) -> np.generic | SymbolicNumber:

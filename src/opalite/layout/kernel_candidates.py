@@ -113,7 +113,8 @@ def find_options(
     `confirm` guards the choice.
 
     measured: times that replace estimates. timed: False returns options without times and order. only: the name of
-    the single kernel to ask. Kernels in the knob OPALITE_WITHOUT refuse. answers: cache of earlier answers.
+    the single kernel to ask. The knobs OPALITE_EXCLUDE_KERNELS
+    and OPALITE_PREFER_KERNELS count. answers: cache of earlier answers.
 
     tier: the tier of kernels. A node without a generic kernel gets an optimized one, with row-major bindings preferred,
     since generic kernels use these; without `builds` it runs on the host instead.
@@ -179,7 +180,7 @@ def _ask_kernels(
             refusals[kernel.name] = _IN_BUFFERS
             continue
         p = problems.get(kernel.problem) or problems.setdefault(kernel.problem, kernel.problem(node, device))
-        why = reason or kernel.refuse(p) or kernel.no_legal_point(p)
+        why = reason or kernel.refusal(p) or kernel.no_legal_point(p)
         if why is None and kernel.name in without:
             why = "OPALITE_EXCLUDE_KERNELS names it"
         if why is None and UNBUILT + kernel.name in device.quirks:
@@ -191,11 +192,23 @@ def _ask_kernels(
             continue
         seconds = kernel.seconds(p, cost) if timed else 0.0
         options += [Option(kernel, binding, seconds) for binding in kernel.bindings(p)]
+    options = _preferred(options, refusals)
     if not kernels_for(node.op.name) and reason is not None:
         refusals[node.op.name] = reason
     if answers is not None and alike is not None and reason is None:  # the reason names a value
         answers.options[key] = list(options), dict(refusals)
     return options, refusals
+
+
+def _preferred(options: list[Option], refusals: dict[str, str]) -> list[Option]:
+    """The options of kernels that OPALITE_PREFER_KERNELS names, if there are any; the others are refused."""
+    names = knobs.get("OPALITE_PREFER_KERNELS")
+    found = [o for o in options if o.kernel is not None and o.kernel.name in names]
+    if not found:
+        return options
+    others = (o.kernel.name for o in options if o.kernel is not None and o not in found)
+    refusals.update((name, "OPALITE_PREFER_KERNELS names another kernel") for name in others)
+    return found
 
 
 def _left(option: Option) -> Option:
@@ -212,7 +225,7 @@ def confirm(node: Node, device: DeviceInfo, option: Option) -> str | None:
     if option.kernel is None:
         return None
     p = option.kernel.problem(node, device)
-    why = unsupported(node, device) or option.kernel.refuse(p)
+    why = unsupported(node, device) or option.kernel.refusal(p)
     if why is None and option.binding not in option.kernel.bindings(p):
         why = "it binds other layouts for open sizes"
     return why

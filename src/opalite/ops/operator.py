@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import InputError, ShapeError
 from ..ir.dtype import DType
+from ..ir.load_plugins import load_plugins
 from ..ir.plugins import watch
 from ..ir.symbols import always_equal, hint_of, int_or_symbolic, is_symbolic
 from ..ir.tensor_type import TensorType
@@ -109,6 +110,11 @@ def register_op(cls: _C) -> _C:
     return cls
 
 
+def withdraw_op(name: str) -> None:
+    """Undo `register_op`."""
+    del _OPS[name]
+
+
 @dataclass_transform(frozen_default=True)
 def frozen_op(cls: _C) -> _C:
     """Class decorator of this package's operators: a frozen dataclass with slots, registered."""
@@ -119,6 +125,7 @@ def get_op(name: str) -> type[Op]:
     """The operator called `name`; KeyError if there is none."""
     if name not in _OPS:
         load_ops()
+        load_plugins()
     return _OPS[name]
 
 
@@ -141,6 +148,12 @@ def make_op(name: str, attributes: Mapping[str, Any]) -> Op:
 
 def all_ops() -> dict[str, type[Op]]:
     """Every operator by name."""
+    load_plugins()
+    return known_ops()
+
+
+def known_ops() -> dict[str, type[Op]]:
+    """This package's operators and those registered so far, by name."""
     load_ops()
     return dict(_OPS)
 

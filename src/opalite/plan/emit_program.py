@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from .. import knobs
+from ..errors import KernelError
 from ..ir.constants.lazy_array import Array, LazyArray, page_aligned, page_contiguous
 from ..ir.device.default_workgroups import size_grid
 from ..ir.device.device_family import ADDRESSES, SLOW_SUB_BUFFERS
@@ -24,7 +25,7 @@ from ..ir.shape_hints import hinted
 from ..ir.symbols import hint_of, is_symbolic
 from ..kernels.equivalent_nodes import node_key
 from ..kernels.kernel import Kernel, LaunchConfig, Problem
-from ..kernels.kernel_sources import option_text, program_text
+from ..kernels.kernel_sources import option_text, program_text, source_name
 from ..kernels.launch import Grid, Launch, Local, PerShapeTable, Scratch, SymbolicTable, Table, Weight
 from ..kernels.launch_workgroups import nonempty_launches
 from ..kernels.lower_arguments import SymbolicNumber, lower
@@ -194,7 +195,7 @@ class Emitter:
     def source(self, launch: Launch, default: str) -> int:
         """Number of the launch's program."""
         name = launch.source or default
-        spec = SourceSpec(program_text(name, launch.prelude), option_text(launch.defines), name)
+        spec = SourceSpec(program_text(name, launch.prelude), option_text(launch.defines), source_name(name))
         return self.sources.setdefault(spec, len(self.sources))
 
 
@@ -231,7 +232,10 @@ class _Slots:
 
     def lower(self, kernel: Kernel, launch: Launch) -> tuple[StepArg, ...]:
         """The arguments of a step."""
-        return tuple(map(_step_arg, lower(kernel, launch, self)))
+        try:
+            return tuple(map(_step_arg, lower(kernel, launch, self)))
+        except KernelError as e:
+            raise e.add_context(f"while planning {self.node.label}") from e
 
 
 def _step_arg(a: Any) -> Any:

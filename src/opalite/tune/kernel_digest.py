@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import re
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from .. import kernels
+from ..ir.plugins import INCLUDE, included_files, is_foreign, named_sources
 from ..kernels.kernel import Kernel
+from ..kernels.kernel_sources import source_name
 
 _FOLDER = Path(kernels.__file__).parent
 _ROOT = _FOLDER.parents[len(kernels.__name__.split(".")) - 1]
-_INCLUDE = re.compile(r'^#include "([\w/]+\.cl)"$', re.MULTILINE)
 
 
 def kernel_digest(kernel: Kernel) -> str:
     """The kernel's name with a digest of every file of its code."""
-    return f"{kernel.name}:{_digest(kernel.source, tuple(cls.__module__ for cls in type(kernel).__mro__))}"
+    modules = tuple(cls.__module__ for cls in type(kernel).__mro__)
+    digest = _digest if not is_foreign(type(kernel)) else _digest.__wrapped__  # files that are edited between two runs
+    return f"{kernel.name}:{digest(kernel.source, modules)}"
 
 
 @cache
 def _digest(source: str, modules: tuple[str, ...]) -> str:
     sha = hashlib.sha256()
     for name in files_of(source, modules):
-        sha.update(name.encode() + (_FOLDER / name).read_bytes())
+        sha.update(source_name(name).encode() + (_FOLDER / name).read_bytes())
     return sha.hexdigest()[:16]
 
 
@@ -43,22 +45,27 @@ def files_of(source: str, modules: tuple[str, ...]) -> list[str]:
         path = waiting.pop()
         if path not in found and path.is_file():
             found.add(path)
-            waiting += _behind(path)
+            waiting += _behind(path) if path.is_relative_to(_FOLDER) else _foreign_sources(path)
     return sorted((path.relative_to(_FOLDER) if path.is_relative_to(_FOLDER) else path).as_posix() for path in found)
 
 
 @cache
 def _behind(path: Path) -> tuple[Path, ...]:
-    """The files below kernels/ that the file at `path` names, and the one beside a module; none for a foreign one."""
+    """The files below kernels/ that the file at `path`, one of them, names, and the one beside a module."""
     if path.suffix == ".cl":
-        return tuple(_FOLDER / name for name in _INCLUDE.findall(path.read_text()))
-    if not path.is_relative_to(_FOLDER):
-        return ()
+        return tuple(_FOLDER / name for name in INCLUDE.findall(path.read_text()))
     nodes = list(ast.walk(ast.parse(path.read_text())))
     texts = (n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
     sources = [_FOLDER / text for text in texts if text.endswith(".cl") and len(text.split()) == 1]
     imported = (file for n in nodes for name in _imported(n, path) if (file := _module_file(name)) is not None)
     return (path.with_suffix(".cl"), *sources, *imported)
+
+
+def _foreign_sources(path: Path) -> list[Path]:
+    """The .cl files that another package's file at `path` names."""
+    if path.suffix != ".cl":
+        return named_sources(path)
+    return [*included_files(path), *(_FOLDER / name for name in INCLUDE.findall(path.read_text()))]
 
 
 def _imported(node: ast.AST, path: Path) -> Iterator[str]:

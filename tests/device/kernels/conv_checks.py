@@ -14,9 +14,9 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.expression import evaluate
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
+from opalite.kernel.testing.single_node import run_node
 from opalite.kernels.kernel import Kernel, kernels_for
 
-from ...helpers.kernel_test_harness import run_node
 from ...helpers.plain_builds import built_plain
 
 Array = np.ndarray[Any, Any]

@@ -13,13 +13,13 @@ from opalite.expr.expression import evaluate
 from opalite.ir import Graph, Node
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tolerances import relative_difference, tolerance
+from opalite.kernel.testing.single_node import run_node
 from opalite.kernels.kernel import Binding, Kernel, kernels_for
 from opalite.kernels.node_in_layouts import place_node
 from opalite.kernels.node_launches import launches_of
 from opalite.layout.assign_precision import set_precision
 from opalite.passes.pipeline import optimise
 
-from ...helpers.kernel_test_harness import run_node
 from ...null.kernels.test_half_sums import nets
 
 Array = np.ndarray[Any, Any]

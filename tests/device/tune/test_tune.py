@@ -25,6 +25,7 @@ from opalite.errors import InputError
 from opalite.expr.trace_function import call
 from opalite.ir import DeviceInfo, DType, Node
 from opalite.ir.device.device_family import FEW_EVENTS, TIMER_OUTLIERS
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.kernel import Kernel, Params, Problem, flat_binding, kernels_for
 from opalite.kernels.launch import Launch
 from opalite.run.api.session.compile_bundle import compile_model
@@ -36,8 +37,6 @@ from opalite.tune.tuner import Progress
 from opalite.tune.tuning_database import open_database
 from opalite.tune.tuning_levels import BUDGETS, Budget, KernelCandidate, Level, Trial
 from opalite.tune.tuning_report import State
-
-from ...helpers.kernel_test_harness import make_node
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(5)

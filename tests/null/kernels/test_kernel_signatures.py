@@ -13,6 +13,7 @@ from opalite.errors import KernelError
 from opalite.ir import DeviceInfo, DType, Layout, Node, Value
 from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.place import FLAT, IMAGE, OPENCL, packed
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.kernel import Binding, Kernel, all_kernels, kernels_for
 from opalite.kernels.launch import Scratch, Weight
 from opalite.kernels.lower_arguments import lower
@@ -20,7 +21,6 @@ from opalite.kernels.node_launches import launches_of
 from opalite.ops.elementwise import PlaceCast
 
 from ...helpers.kernel_nodes import samples
-from ...helpers.kernel_test_harness import make_node
 from ..layout.test_layouts import NEW
 
 DEVICES = {n: read_description(n) for n in ("pocl_avx512", "adreno_640")}

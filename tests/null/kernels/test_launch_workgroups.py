@@ -26,8 +26,6 @@ from opalite.tune.workgroup_candidates import (
     paddle,
 )
 
-from ...helpers.launch_sizes import uneven_group
-
 BIG = Limits(256, (256, 256, 256))
 TINY = Limits(1, (1, 1, 1))
 ADRENO6 = DeviceInfo(family="adreno", generation="6xx")

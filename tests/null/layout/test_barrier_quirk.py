@@ -9,13 +9,13 @@ import numpy as np
 
 from opalite.ir.device.device_family import SHARED_VALUES
 from opalite.ir.place import Memory
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.kernel import kernels_for
 from opalite.kernels.node_in_layouts import place_node
 from opalite.kernels.node_launches import barrier_refusal, launches_of
 from opalite.layout.kernel_candidates import find_options
 
 from ...helpers.kernel_nodes import samples
-from ...helpers.kernel_test_harness import make_node
 from .test_image_plans import load
 
 POCL = load("pocl_avx512")

@@ -10,13 +10,13 @@ import pytest
 
 from opalite.ir.device.device_family import SHORT_LOOPS
 from opalite.ir.place import Memory
+from opalite.kernel.testing.single_node import make_node
 from opalite.layout.kernel_candidates import find_options
 from opalite.layout.longest_kernel_loop import LONGEST, longest_kernel_loop
 from opalite.passes.pipeline import place
 
 from ...helpers.graphs import GraphMaker
 from ...helpers.kernel_nodes import samples
-from ...helpers.kernel_test_harness import make_node
 from .test_image_plans import load
 
 LLVMPIPE = load("rusticl_llvmpipe")

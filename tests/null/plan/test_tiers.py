@@ -9,6 +9,7 @@ import pytest
 from opalite.ir import DeviceInfo, DType, Graph
 from opalite.ir.device.device_descriptions import description_names, read_description
 from opalite.ir.symbols import Trace
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.kernel import all_kernels, kernels_for
 from opalite.kernels.kernel_sources import option_text, program_text
 from opalite.plan.generic_programs import generic_programs
@@ -18,7 +19,6 @@ from opalite.run.model.background.plan_graph import plan_generic
 
 from ...helpers.graphs import GraphMaker
 from ...helpers.kernel_nodes import samples
-from ...helpers.kernel_test_harness import make_node
 
 DEVICES = [read_description(name) for name in description_names()]
 GENERAL = {k.name for k in all_kernels() if k.tier == "generic"}

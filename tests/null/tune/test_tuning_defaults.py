@@ -15,13 +15,12 @@ from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_family import PTX_MMA
 from opalite.ir.graph import Node
 from opalite.ir.precision import Precision
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.kernel import all_kernels, kernels_for
 from opalite.tune.database_files import SHIPPED, has_tuning
 from opalite.tune.export_json import from_json
 from opalite.tune.tuning_database import TuningDatabase
 from opalite.tune.tuning_lookup import Lookup
-
-from ...helpers.kernel_test_harness import make_node
 
 H200 = read_description("nvidia_h200")
 FILES = sorted(SHIPPED.glob("*.json"))

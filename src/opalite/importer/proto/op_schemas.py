@@ -12,12 +12,14 @@ from onnx import AttributeProto, checker, defs, helper, numpy_helper, shape_infe
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir import DType, TensorType, Value
 from ...ir.feeds import dtype_name
+from ...ir.load_plugins import failures
 from ...ir.symbols import fixed, hint_of, is_symbolic_int
+from ...ops.model_names import MODEL_NAMES, TFLITE_DOMAIN
 from .decode import decode_type, elem_code, elem_dtype, onnx_name
 from .encode import make_proto
 from .graphdef import Attr, AttrRef, NodeDef
 
-TFLITE = "tflite"
+TFLITE = TFLITE_DOMAIN
 """Domain of TensorFlow Lite's operators, built in and custom."""
 
 PADDLE = "paddle"
@@ -50,17 +52,24 @@ def unknown_op(node: NodeDef) -> UnsupportedOpError:
         return UnsupportedOpError(
             f"{where}, version {node.version}: no importer function knows this operator of TensorFlow Lite"
             + ("; it needs TensorFlow's own kernels (Select TF ops)" if node.op_type.startswith("Flex") else "")
-            + ". docs/tflite.md lists those that are known: convert the model without it"
+            + ". docs/tflite.md lists those that are known: convert the model without it, or register a custom "
+            f"operator (docs/add-a-kernel.md){_failed_plugins()}"
         )
     if node.domain == PADDLE:
         return UnsupportedOpError(
             f"{where}: no importer function knows this operator of Paddle. docs/paddle.md lists those that are known: "
             "save the model without it"
         )
+    if registered := MODEL_NAMES.get((node.domain, node.op_type)):
+        return UnsupportedOpError(
+            f"{where}: the operator is registered from version {min(registered)} of its domain on, and the model "
+            f"imports version {node.version}"
+        )
     if node.domain not in domains:
         return UnsupportedOpError(
-            f"{where}: nothing here knows the domain '{node.domain}'. Export the model without custom operators, or "
-            "give the operator as a model-local function made of standard ones"
+            f"{where}: nothing here knows the domain '{node.domain}'. Register the operator (`opalite kernel new` "
+            "writes a beginning, docs/add-a-kernel.md), give it as a model-local function made of standard ones, or "
+            f"export the model without it{_failed_plugins()}"
         )
     since = versions.get((node.domain, node.op_type))
     if since is not None:
@@ -72,6 +81,11 @@ def unknown_op(node: NodeDef) -> UnsupportedOpError:
     close = difflib.get_close_matches(node.op_type, names, 3)
     hint = f"did you mean {' or '.join(close)}?" if close else "is it a custom operator of another runtime?"
     return UnsupportedOpError(f"{where}: there is no such operator in '{node.domain or 'ai.onnx'}'; {hint}")
+
+
+def _failed_plugins() -> str:
+    """A sentence on installed packages with operators that could not be imported; '' if there are none."""
+    return "".join(f". The kernels of {name} could not be imported: {why}" for name, why in failures.items())
 
 
 @cache

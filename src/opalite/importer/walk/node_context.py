@@ -13,7 +13,8 @@ from __future__ import annotations
 import importlib
 import math
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,8 +22,10 @@ from typing import Any, TypeVar, overload
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir import Array, TensorType, Value
+from ...ir.load_plugins import load_plugins
 from ...ir.plugins import watch
 from ...ir.symbols import int_or_symbolic
+from ...ops.model_names import MODEL_NAMES
 from ...ops.operator import normalize_axis
 from ..host.onnx_reference import add_host, emit_host
 from ..proto.graphdef import Attr, NodeDef, plain_domain
@@ -290,9 +293,41 @@ def onnx_op(*names: str, since: int = 1, domain: str = "") -> Callable[[_H], _H]
 def find_handler(op_type: str, domain: str, version: int) -> Handler | None:
     """Find the newest importer function with `since` <= `version`; None if the operator has none."""
     load_handlers(_FORMATS.get(domain, ""))
-    versions = _HANDLERS.get((domain, op_type), {})
+    load_plugins()
+    versions = _HANDLERS.get((domain, op_type))
+    if versions is None:
+        versions = dict.fromkeys(MODEL_NAMES.get((domain, op_type), ()), _import_registered)
     since = max((s for s in versions if s <= version), default=None)
     return None if since is None else versions[since]
+
+
+def _import_registered(ctx: NodeContext) -> Value | Trimmed | Sequence[Value | Trimmed | None]:
+    """Import an operator of another package."""
+    from .registered_operators import import_registered  # few models have one
+
+    return import_registered(ctx)
+
+
+@contextmanager
+def provisional_handlers() -> Iterator[Callable[[str, str, Handler], bool]]:
+    """A function that imports operators of a domain and name by a handler, and says whether it is the first to do so.
+
+    At the end of the block they are as unknown as before.
+    """
+    made: list[tuple[str, str]] = []
+
+    def provide(domain: str, name: str, handler: Handler) -> bool:
+        if (domain, name) in _HANDLERS:
+            return False
+        _HANDLERS[domain, name] = {1: handler}
+        made.append((domain, name))
+        return True
+
+    try:
+        yield provide
+    finally:
+        for key in made:
+            del _HANDLERS[key]
 
 
 def handled_ops() -> dict[tuple[str, str], list[int]]:

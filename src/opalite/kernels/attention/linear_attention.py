@@ -42,7 +42,7 @@ class LinearAttentionSequential(Kernel):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         state = p.node.input(3)
-        walk = SequentialSteps.named(self.name, p.device)
+        walk = SequentialSteps.named(self.cost_name, p.device)
         rows = p.node.input(1).shape[1] * state.shape[2]
         turns = walk.turns(state.type.count // max(state.shape[2], 1), p.device)
         return cost.bytes / p.device.bandwidth + turns * rows * walk.step_s + p.device.launch_s

@@ -71,7 +71,7 @@ class SoftmaxAnyAxis(_Softmax):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         outer, length, inner = split_at(p.node.x.shape, p.node.as_(Softmax).axis)
-        walk = SequentialSteps.named(self.name, p.device)
+        walk = SequentialSteps.named(self.cost_name, p.device)
         lanes = min(inner, p.device.native_float_width) if p.device.is_cpu else 1
         rounds = walk.turns(outer * ceil_div(inner, lanes), p.device)
         return cost.bytes / p.device.bandwidth + rounds * length * walk.step_s + p.device.launch_s

@@ -110,7 +110,7 @@ class RnnPersistent(Kernel):
         walk *= max(1.0, p.device.compute_units / groups)
         each = p.device.launch_s if params["WALK"] == "launches" else 0.0
         if params["WALK"] == "meet":
-            each = SequentialSteps.named(self.name, p.device).step_s
+            each = SequentialSteps.named(self.cost_name, p.device).step_s
         return walk + ticks * each + 3 * p.device.launch_s + cost.bytes / p.device.bandwidth
 
     def launch(self, p: RecurrentProblem, params: Params) -> list[Launch]:

@@ -59,7 +59,7 @@ class CumulativeSequential(_Cumulative):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         outer, length, inner = split_at(p.node.x.shape, p.node.as_(Cumulative).axis)
-        walk = SequentialSteps.seconds(self.name, p.device, outer * inner, length)
+        walk = SequentialSteps.seconds(self.cost_name, p.device, outer * inner, length)
         return cost.bytes / p.device.bandwidth + walk + p.device.launch_s
 
 
@@ -78,5 +78,5 @@ class CumulativeParallelScan(_Cumulative):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         outer, length, inner = split_at(p.node.x.shape, p.node.as_(Cumulative).axis)
-        walk = SequentialSteps.seconds(self.name, p.device, outer * inner, ceil_div(length, 256))
+        walk = SequentialSteps.seconds(self.cost_name, p.device, outer * inner, ceil_div(length, 256))
         return cost.bytes / p.device.bandwidth + walk + p.device.launch_s

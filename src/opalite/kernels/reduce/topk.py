@@ -47,7 +47,7 @@ class TopKHeap(_TopK):
         outer, length, inner = split_at(p.node.x.shape, p.node.as_(TopK).axis)
         k = int(p.node.as_(TopK).k)
         steps = length + 4 * (k * math.log2(k + 1))
-        return SequentialSteps.seconds(self.name, p.device, outer * inner, steps) + p.device.launch_s
+        return SequentialSteps.seconds(self.cost_name, p.device, outer * inner, steps) + p.device.launch_s
 
 
 @register
@@ -75,4 +75,4 @@ class TopKSelect(_TopK):
         room = 1 << max(int(p.node.as_(TopK).k) - 1, 0).bit_length()
         stages = room.bit_length() * (room.bit_length() + 1) // 2
         steps = 5 * ceil_div(length, 256) + stages * ceil_div(room, 512)
-        return SequentialSteps.seconds(self.name, p.device, outer * inner, steps) + p.device.launch_s
+        return SequentialSteps.seconds(self.cost_name, p.device, outer * inner, steps) + p.device.launch_s

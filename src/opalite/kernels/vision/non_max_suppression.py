@@ -78,7 +78,7 @@ class NmsHeap(_NonMaxSuppression):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         batch, classes, size = p.node.input(1).shape
-        return SequentialSteps.seconds(self.name, p.device, batch * classes, 10 * size) + 3 * p.device.launch_s
+        return SequentialSteps.seconds(self.cost_name, p.device, batch * classes, 10 * size) + 3 * p.device.launch_s
 
 
 @register
@@ -95,4 +95,4 @@ class NmsRounds(_NonMaxSuppression):
         batch, classes, size = p.node.input(1).shape
         rounds = min(int(p.node.as_(NonMaxSuppression).max_output), size, 100)
         steps = rounds * ceil_div(size, 256)
-        return SequentialSteps.seconds(self.name, p.device, batch * classes, steps) + 3 * p.device.launch_s
+        return SequentialSteps.seconds(self.cost_name, p.device, batch * classes, steps) + 3 * p.device.launch_s

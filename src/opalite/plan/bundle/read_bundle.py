@@ -16,6 +16,7 @@ from ...errors import BundleError, ModelFormatError
 from ...ir.constants.lazy_array import Array, LazyArray, content_key, mapped_part
 from ...ir.constants.model_file import FilePart, ModelFile
 from ...ir.device.device_info import DeviceInfo
+from ...ir.plugins import foreign_providers
 from ...lazy_dataclass import dataclass
 from ..program import LazyList
 from ..template.program_template import Template
@@ -106,9 +107,13 @@ class _Reader:
     def _program(self, n: int, raw: Mapping[str, Any], device: DeviceInfo) -> Content:
         try:
             content = self._decoded(n, raw) if self.rebuild is None else self.rebuild(self._untrusted(n, raw, device))
-        except _INVALID as e:
-            raise BundleError(f"'{self.where}' was written by another opalite ({e}); compile the model again") from e
-        except BundleError as e:
+        except (BundleError, *_INVALID) as e:
+            if missing := self._missing_plugins():
+                raise BundleError(missing) from e
+            if not isinstance(e, BundleError):
+                raise BundleError(
+                    f"'{self.where}' was written by another opalite ({e}); compile the model again"
+                ) from e
             if self.rebuild is None:
                 raise
             raise BundleError(
@@ -118,6 +123,20 @@ class _Reader:
         for i, program in enumerate(programs_of(content)):
             program.placement = LazyList(partial(self._reports, n, i))
         return content
+
+    def _missing_plugins(self) -> str:
+        """A sentence on the operators and kernels of other packages that the bundle uses and this process lacks."""
+        wanted = self.about["meta"].get("plugins") or {}
+        if not wanted or not (missing := wanted.keys() - foreign_providers().keys()):
+            return ""
+        sources = ", ".join(sorted({str(wanted[name]) for name in missing}))
+        text = (
+            f"'{self.where}' uses {', '.join(sorted(missing))}, which {sources} registers: install or import that, or "
+            "name its file by --kernels or OPALITE_KERNELS"
+        )
+        if self.rebuild is None:
+            return text
+        return f"{text}; or pass trust=True if you know who made the file, which holds the kernels' OpenCL source"
 
     def _decoded(self, n: int, raw: Mapping[str, Any]) -> Content:
         arrays, keys = self._arrays(raw["arrays"], frozenset(raw["picked"]))

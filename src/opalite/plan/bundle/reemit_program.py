@@ -240,7 +240,7 @@ def _check_kernel(node: Node, kernel: Kernel, setting: LaunchConfig, device: Dev
     """Check that the kernel takes the node in these layouts with these parameters."""
     apart = node if isinstance(node.op, PlaceCast) else _unplaced(node)
     asked = kernel.problem(apart, device)
-    why = unsupported(apart, device) or kernel.refuse(asked)
+    why = unsupported(apart, device) or kernel.refusal(asked)
     _need(why is None, f"kernel {kernel.name} refuses it: {why}")
     found = any(_binds(node, b) for b in kernel.bindings(asked))
     _need(found, f"kernel {kernel.name} does not bind these layouts")

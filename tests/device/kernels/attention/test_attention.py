@@ -12,11 +12,11 @@ from opalite.ir.dtype import DType
 from opalite.ir.graph import Value
 from opalite.ir.place import Place, Target
 from opalite.ir.tensor_type import TensorType
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import Kernel, kernels_for
 from opalite.ops.attention import Attention
 from opalite.ops.strided_view import Movement
 
-from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.pairs import pairwise
 
 Array = np.ndarray[Any, Any]

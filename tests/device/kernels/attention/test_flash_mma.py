@@ -12,9 +12,9 @@ from opalite.ir.dtype import DType
 from opalite.ir.graph import Node, Value
 from opalite.ir.place import Place, Target
 from opalite.ir.tensor_type import TensorType
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.ops.strided_view import Movement
 
-from ....helpers.kernel_test_harness import make_node, run_node
 from ..conv_checks import check_kernel, find_kernel
 from ..mma.test_staged_tile import optimised, units
 

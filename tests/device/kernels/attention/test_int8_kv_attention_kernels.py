@@ -10,11 +10,10 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir.constants.int8_rows import TAIL, from_byte_rows, to_byte_rows
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import kernels_for
 from opalite.ops.attention import Attention
 from opalite.ops.strided_view import View
-
-from ....helpers.kernel_test_harness import make_node, run_node
 
 rng = np.random.default_rng(23)
 KERNELS = {k.name: k for k in kernels_for("Attention")}

@@ -9,8 +9,8 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node
 
-from ....helpers.kernel_test_harness import make_node
 from ..conv_checks import as_gpu, check_kernel, find_kernel
 
 rng = np.random.default_rng(8)

@@ -24,10 +24,10 @@ from opalite.kernels.codegen.epilogue import (
 )
 from opalite.kernels.kernel_sources import option_text, program_parts
 from opalite.kernels.launch import STORAGE, Weight
+from opalite.kernels.weight_packing import pack_array
 from opalite.ops.elementwise import Elementwise
 from opalite.ops.matmul import MatMul
 
-from ....helpers.kernel_test_harness import pack_array
 from ....helpers.pairs import pairwise
 
 F32, F16, F64 = DType.FLOAT32, DType.FLOAT16, DType.FLOAT64

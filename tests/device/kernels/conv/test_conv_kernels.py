@@ -21,9 +21,9 @@ from opalite.expr.parse import parse_expr
 from opalite.ir.device.device_descriptions import description_names, read_description
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.kernel import Binding, Kernel, kernels_for
 
-from ....helpers.kernel_test_harness import make_node
 from ..conv_checks import Array, as_gpu, check_kernel
 
 

@@ -11,9 +11,9 @@ from opalite.cl.runtime import Runtime
 from opalite.errors import ShapeError
 from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node
 from opalite.ops.conv import Conv
 
-from ....helpers.kernel_test_harness import make_node
 from ..conv_checks import as_gpu, check_kernel, find_kernel
 
 CASES = {  # C, spatial, kernel, strides, pads, dilations

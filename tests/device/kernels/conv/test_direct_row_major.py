@@ -10,8 +10,8 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node
 
-from ....helpers.kernel_test_harness import make_node
 from ..conv_checks import check_kernel, find_kernel
 
 CASES = [  # op, C, M, group, spatial, kernel, strides, pads, dilations, output_padding

@@ -8,9 +8,9 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.fma.tile_parameters import SPACE
 
-from ....helpers.kernel_test_harness import make_node
 from ..conv_checks import as_gpu
 from .test_direct_packed import CASES, check, make_case
 

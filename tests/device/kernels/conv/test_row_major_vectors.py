@@ -10,8 +10,8 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node
 
-from ....helpers.kernel_test_harness import make_node
 from ..conv_checks import as_gpu, check_kernel, find_kernel
 from .test_direct_row_major import CASES as SMALL
 from .test_direct_row_major import make_case

@@ -9,9 +9,8 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.errors import ShapeError
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels import kernels_for
-
-from ....helpers.kernel_test_harness import make_node, run_node
 
 DTYPES = (np.bool_, np.uint8, np.float16, np.float32, np.int64)
 CASES: list[tuple[str, dict[str, Any], list[tuple[int, ...]]]] = [

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import kernels_for
-
-from ....helpers.kernel_test_harness import make_node, run_node
 
 Array = np.ndarray[Any, Any]
 rng = np.random.default_rng(7)

@@ -9,10 +9,9 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.ir import FLAT, IMAGE, DType, Layout, Node, Place, Target, TensorType, Value, packed
+from opalite.kernel.testing.single_node import run_node
 from opalite.kernels import kernels_for
 from opalite.ops.elementwise import place_cast
-
-from ....helpers.kernel_test_harness import run_node
 
 SHAPES = [(2, 3, 7, 11), (1, 37, 5, 5), (1, 16, 31, 17), (2, 50, 67), (1, 1, 1, 1), (3, 19, 1, 1), (2, 0, 3, 3)]
 

@@ -9,9 +9,8 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.errors import ShapeError
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import kernels_for
-
-from ....helpers.kernel_test_harness import make_node, run_node
 
 ROWS = [1, 3, 6, 8, 37, 128]
 PATCHES = [["reshape", [7, 2, 5, 2, 1]], ["transpose", [0, 2, 1, 3, 4]], ["reshape", [35, 4]]]

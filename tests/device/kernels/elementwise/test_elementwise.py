@@ -13,11 +13,10 @@ from opalite.expr.expression import Expr, In
 from opalite.expr.function_table import FUNCTIONS, Result
 from opalite.expr.trace_function import Builder, Sym, call, cast_expr, coord, trace, where
 from opalite.ir import DType
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels import kernels_for
 from opalite.kernels.elementwise.broadcast_row_major import ElementwiseFlat
 from opalite.ops.affine_quantization import dequantized, divided
-
-from ....helpers.kernel_test_harness import make_node, run_node
 
 F32, F16, F64, BF16 = DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16
 I8, I32, I64, U8, U64, BOOL = DType.INT8, DType.INT32, DType.INT64, DType.UINT8, DType.UINT64, DType.BOOL

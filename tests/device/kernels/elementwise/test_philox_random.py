@@ -9,9 +9,8 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import kernels_for
-
-from ....helpers.kernel_test_harness import make_node, run_node
 
 Array = np.ndarray[Any, Any]
 (KERNEL,) = kernels_for("Random")

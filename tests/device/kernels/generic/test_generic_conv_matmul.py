@@ -10,9 +10,8 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.expr.trace_function import Sym, trace
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import kernels_for
-
-from ....helpers.kernel_test_harness import make_node, run_node
 
 F32 = DType.FLOAT32
 RNG = np.random.default_rng(3)

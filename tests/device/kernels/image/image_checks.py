@@ -10,9 +10,9 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir import FLAT, DType
 from opalite.ir.place import IMAGE
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.kernel import Binding
 
-from ....helpers.kernel_test_harness import make_node
 from ..conv_checks import check_kernel, find_kernel
 
 

@@ -10,8 +10,8 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node
 
-from ....helpers.kernel_test_harness import make_node
 from ....helpers.pairs import pairwise
 from ..conv.test_direct_packed import CASES, make_case
 from ..conv.test_transposed_packed import CASES as TRANSPOSED

@@ -11,9 +11,9 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ir.place import IMAGE
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import Binding
 
-from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.pairs import pairwise
 from ..conv_checks import find_kernel
 from .image_checks import check_image

@@ -11,8 +11,8 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.expr.trace_function import call
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node
 
-from ....helpers.kernel_test_harness import make_node
 from ....helpers.pairs import pairwise
 from ..conv_checks import find_kernel
 from .image_checks import check_image

@@ -10,9 +10,9 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.image import image_winograd
 
-from ....helpers.kernel_test_harness import make_node
 from ..conv.test_winograd import CASES, make_case
 from ..conv_checks import find_kernel
 from .image_checks import check_image

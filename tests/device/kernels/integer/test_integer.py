@@ -16,11 +16,11 @@ from opalite.ir.device.device_family import PTX_DOT
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import FLAT, packed
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.kernel import Binding, Kernel, kernels_for
 from opalite.ops.affine_quantization import quantized
 from opalite.pocl.cpu_workarounds import cpu_flags
 
-from ....helpers.kernel_test_harness import make_node
 from ....helpers.pairs import pairwise
 from ..conv.test_direct_packed import CASES
 from ..conv_checks import as_adreno, as_gpu, check_kernel, find_kernel

@@ -10,9 +10,9 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.expr.trace_function import Sym, trace
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import Kernel, kernels_for
 
-from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.pairs import pairwise, pairwise_points
 
 Array = np.ndarray[Any, Any]

@@ -12,9 +12,9 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.matmul import skinny_mma
 
-from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.pairs import pairwise_points
 from ..conv_checks import check_kernel, find_kernel
 from .test_skinny_mma import with_units

@@ -14,9 +14,9 @@ from opalite.expr.parse import parse_expr
 from opalite.ir.device.device_family import PTX_MMA, PTX_WGMMA
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.matmul import skinny_mma
 
-from ....helpers.kernel_test_harness import make_node
 from ....helpers.pairs import pairwise_points
 from ..conv_checks import check_kernel, find_kernel
 

@@ -9,11 +9,11 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.importer.ml.tree_arrays import flat_trees
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import kernels_for
 from opalite.ops.tree_ensemble import AGGREGATES
 
 from ....helpers.forests import ALL_MODES, FEATURES, forest
-from ....helpers.kernel_test_harness import make_node, run_node
 
 KERNEL = kernels_for("TreeEnsemble")[0]
 

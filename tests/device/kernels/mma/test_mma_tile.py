@@ -11,9 +11,9 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.device.device_family import PTX_MMA
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.mma.mma_tile import find_tile
 
-from ....helpers.kernel_test_harness import make_node
 from ..conv.test_direct_packed import CASES, check, make_case
 from ..conv_checks import check_kernel, find_kernel
 

@@ -14,10 +14,10 @@ from opalite.expr.parse import parse_expr
 from opalite.ir.device.device_family import PTX_MMA, SHARED_VALUES
 from opalite.ir.dtype import DType
 from opalite.ir.place import packed
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.kernel import Binding
 from opalite.kernels.mma.staged_tile import SPACE, legal_tiles
 
-from ....helpers.kernel_test_harness import make_node
 from ....helpers.plain_builds import built_plain
 from ..conv.test_direct_packed import check, make_case
 from ..conv.test_transposed_packed import make_case as transposed_case

@@ -13,9 +13,9 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.device.device_family import PTX_MMA, PTX_WGMMA
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node
 from opalite.run.execute.single_node_executable import SingleNodeExecutable
 
-from ....helpers.kernel_test_harness import make_node
 from ....helpers.plain_builds import built_plain
 from ..conv.test_direct_packed import CASES, check
 from ..conv_checks import check_kernel, find_kernel

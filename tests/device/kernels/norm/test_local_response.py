@@ -11,9 +11,9 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ir.place import packed
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import Binding, Kernel, kernels_for
 
-from ....helpers.kernel_test_harness import make_node, run_node
 from ..conv_checks import as_gpu, check_kernel, find_kernel
 
 ATTRS = {"size": 5, "alpha": 0.5, "beta": 0.75, "bias": 1.2}

@@ -13,9 +13,9 @@ from opalite.expr.expression import evaluate
 from opalite.expr.trace_function import trace
 from opalite.ir.device.device_family import PTX_MMA
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import Kernel, kernels_for
 
-from ....helpers.kernel_test_harness import make_node, run_node
 from ..conv_checks import as_gpu
 
 rng = np.random.default_rng(41)

@@ -10,10 +10,9 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import Kernel, kernels_for
 from opalite.ops.softmax import Softmax
-
-from ....helpers.kernel_test_harness import make_node, run_node
 
 rng = np.random.default_rng(37)
 TOLERANCES = {"float32": 1e-5, "float16": 1e-2, "float64": 1e-12}

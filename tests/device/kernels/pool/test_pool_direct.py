@@ -9,8 +9,8 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node
 
-from ....helpers.kernel_test_harness import make_node
 from ..conv_checks import check_kernel, find_kernel
 
 WINDOWS = [  # spatial, kernel, strides, pads, dilations

@@ -13,8 +13,8 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.device.device_family import PTX_MMA, PTX_WGMMA
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node
 
-from ....helpers.kernel_test_harness import make_node
 from ..conv_checks import as_gpu, check_kernel, find_kernel
 from .test_quantized import levels
 

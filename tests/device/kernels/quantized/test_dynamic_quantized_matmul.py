@@ -12,12 +12,12 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.trace_function import Sym, trace
 from opalite.ir.device.device_family import BYTE_FOURS
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import Kernel, kernels_for
 from opalite.kernels.quantized.dynamic_quantized_matmul import DynamicQuantizedMatmul
 from opalite.kernels.quantized.quantized_matmul_cpu import scale_group
 from opalite.ops.quantized_matmul import dequantize_blocks
 
-from ....helpers.kernel_test_harness import make_node, run_node
 from .test_quantized import Array, levels
 
 rng = np.random.default_rng(23)

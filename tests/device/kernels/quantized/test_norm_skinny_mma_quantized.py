@@ -12,8 +12,8 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
+from opalite.kernel.testing.single_node import make_node, run_node
 
-from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.pairs import pairwise_points
 from ..conv_checks import find_kernel
 from ..matmul.test_norm_skinny_mma import apart, assert_same_halves

@@ -13,10 +13,10 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.trace_function import Sym, trace
 from opalite.ir.device.device_family import BYTE_FOURS, BYTE_PAIRS
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import Kernel, kernels_for
 from opalite.kernels.quantized.dequantize_then_matmul import DequantizeThenMatmul
 
-from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.pairs import pairwise, pairwise_points
 from ..conv_checks import as_gpu
 

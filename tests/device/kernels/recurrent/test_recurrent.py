@@ -10,13 +10,13 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels import kernels_for
 from opalite.kernels.kernel import Params, Problem
 from opalite.kernels.launch import Launch
 from opalite.kernels.recurrent.persistent_rnn import RnnPersistent
 from opalite.ops.recurrent import ACTIVATIONS, FUNCTIONS, GATES
 
-from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.pairs import pairwise
 
 FORMS = [("lstm", False), ("gru", False), ("gru", True), ("rnn", False)]

@@ -10,10 +10,10 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.expr.trace_function import trace
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels import kernels_for
 from opalite.ops.reduce import KINDS
 
-from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.pairs import pairwise
 
 PATTERNS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [

@@ -17,9 +17,9 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir.device.device_family import BLOCK_LOADS, PTX_MMA, SUB_GROUPS
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.reduce import work_group_rows
 
-from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.pairs import pairwise
 from ....helpers.plain_builds import built_plain
 from ..conv_checks import find_kernel

@@ -7,9 +7,8 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels import kernels_for
-
-from ....helpers.kernel_test_harness import make_node, run_node
 
 
 @pytest.mark.parametrize("shape", [(11, 11), (9, 67), (24, 13)])

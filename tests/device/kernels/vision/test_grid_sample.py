@@ -7,10 +7,9 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import Kernel, kernels_for
 from opalite.ops.grid_sample import PADDINGS
-
-from ....helpers.kernel_test_harness import make_node, run_node
 
 rng = np.random.default_rng(23)
 

@@ -9,10 +9,9 @@ from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import packed
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.codegen.epilogue import keeps_zeros
 from opalite.kernels.kernel import Binding
-
-from ....helpers.kernel_test_harness import make_node
 
 ATTRS = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
 BLOCKS = packed(16)

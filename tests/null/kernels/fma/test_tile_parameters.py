@@ -10,10 +10,9 @@ from opalite.ir.device.device_descriptions import description_names, read_descri
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import packed
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.fma.tile_parameters import GemmSize, find_tile, local_bytes, tile_illegal, tile_size
 from opalite.kernels.kernel import Binding, kernels_for
-
-from ....helpers.kernel_test_harness import make_node
 
 DEVICES = {name: read_description(name) for name in description_names()}
 H200 = DEVICES["nvidia_h200"]

@@ -10,11 +10,10 @@ from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.growable_tensor import PROMPT
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.kernel import Kernel, kernels_for
 from opalite.kernels.launch import Weight
 from opalite.kernels.matmul.skinny_mma import FORMS
-
-from ....helpers.kernel_test_harness import make_node
 
 H200 = read_description("nvidia_h200")
 LAYERS = [(512, 2048), (2048, 2048), (8192, 2048), (2048, 8192), (32000, 2048)]

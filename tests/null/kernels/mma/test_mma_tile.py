@@ -9,9 +9,8 @@ import numpy as np
 from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_family import PTX_MMA
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.mma.mma_tile import find_tile, mma_refusal, pack_weights, tile_illegal
-
-from ....helpers.kernel_test_harness import make_node
 
 H200 = read_description("nvidia_h200")
 

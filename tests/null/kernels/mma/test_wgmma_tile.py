@@ -15,6 +15,7 @@ from opalite.ir.graph import Node
 from opalite.ir.place import packed
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.symbols import Trace
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.kernel import Binding, Kernel, kernels_for
 from opalite.kernels.mma.wgmma_tile import (
     WgmmaProblem,
@@ -29,7 +30,6 @@ from opalite.plan.planner import Knowledge, PlanOptions, plan
 from opalite.plan.program import LaunchStep
 
 from ....helpers.graphs import GraphMaker
-from ....helpers.kernel_test_harness import make_node
 
 H200 = read_description("nvidia_h200")
 WARPGROUPS = replace(H200, quirks=tuple({*H200.quirks, PTX_WGMMA}))

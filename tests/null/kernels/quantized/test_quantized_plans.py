@@ -13,12 +13,11 @@ from opalite.ir.device.device_descriptions import description_names, read_descri
 from opalite.ir.device.device_family import BYTE_PAIRS, NO_ASSEMBLY, PTX_MMA
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.kernel import Kernel, kernels_for
 from opalite.kernels.launch import Weight
 from opalite.kernels.quantized.dynamic_quantized_matmul import DynamicQuantizedMatmul
 from opalite.kernels.quantized.pack_low_bit import codebook_defines
-
-from ....helpers.kernel_test_harness import make_node
 
 DEVICES = {name: read_description(name) for name in description_names()}
 GPUS = [n for n, d in DEVICES.items() if d.max_work_group_size >= 64 and not d.is_cpu and d.local_mem >= 1 << 14]

@@ -18,6 +18,7 @@ from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.growable_tensor import FEW
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.symbols import Trace
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.kernel import kernels_for
 from opalite.kernels.launch import Weight
 from opalite.layout.assign_precision import set_precision
@@ -29,7 +30,6 @@ from opalite.plan.program import LaunchStep
 from opalite.run.model.imported_model import ImportedModel
 
 from ....helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
-from ....helpers.kernel_test_harness import make_node
 from ....helpers.symbolic import Traced
 from ..texts import CPU, Case, check
 

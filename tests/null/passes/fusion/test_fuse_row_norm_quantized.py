@@ -15,6 +15,7 @@ from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_family import PTX_MMA, PTX_WGMMA
 from opalite.ir.growable_tensor import FEW
 from opalite.ir.precision import Precision, PrecisionPolicy
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.kernel import kernels_for
 from opalite.kernels.launch import Weight
 from opalite.layout.assign_precision import set_precision
@@ -26,7 +27,6 @@ from opalite.run.model.imported_model import ImportedModel
 from tests.helpers.device_plans import plan
 
 from ....helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
-from ....helpers.kernel_test_harness import make_node
 
 PLAIN = read_description("nvidia_h200")
 H200 = replace(PLAIN, quirks=tuple({*PLAIN.quirks, PTX_MMA, PTX_WGMMA}))

@@ -168,7 +168,7 @@ def test_a_faulty_node_is_named(fault: str) -> None:
     ("op", "domain", "said"),
     [
         ("Rellu", "", "there is no such operator in 'ai.onnx'; did you mean .*Relu"),
-        ("Foo", "my.domain", "nothing here knows the domain 'my.domain'.*without custom operators"),
+        ("Foo", "my.domain", "nothing here knows the domain 'my.domain'.*opalite kernel new.*without it"),
         ("Relu", "my.domain", "nothing here knows the domain 'my.domain'"),
         ("Gelu", "", "exists since opset 20, but the model imports opset 18.*convert the model"),
     ],

@@ -15,6 +15,7 @@ from ....errors import BundleError, InputError
 from ....ir.device.device_descriptions import is_description, read_description
 from ....ir.device.device_info import DeviceInfo
 from ....ir.graph import Graph
+from ....ir.plugins import foreign_providers
 from ....ir.precision import PrecisionPolicy
 from ....ir.tensor_type import TensorType
 from ....lazy_dataclass import dataclass
@@ -107,7 +108,7 @@ def compile_model(
             plan = partial(compiler.plan, trace=RunTrace(), keeps_graph=True)
             variants.append(_compiled(imported, _Target(compiler.rt.info, plan, compiler.rt), feeds))
         imported.reset()
-    described = describe_model(imported) | {"notes": notes}
+    described = describe_model(imported) | {"notes": notes, "plugins": _plugins(variants)}
     described["metadata"]["custom_metadata_map"] |= metadata or {}
     bundle = Bundle(variants, described)
     save_bundle(path, bundle)
@@ -180,6 +181,15 @@ def _choose(
     if made_up:
         lines.append(f"  chosen on random numbers for {', '.join(made_up)}")
     return policy, lines
+
+
+def _plugins(variants: Sequence[Variant]) -> dict[str, str]:
+    """The operators and kernels of other packages that the variants use, with what provides them."""
+    known = foreign_providers()
+    if not known:
+        return {}
+    reports = [r for v in variants for program in programs_of(v.content) for r in program.placement]
+    return {name: known[name] for r in reports for name in (r.op, r.kernel) if name in known}
 
 
 def _parse_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes]:

@@ -32,9 +32,14 @@ def plans_key(contents: str, compiler: Compiler, edits: ModelEdits | None = None
         edits.digest() if edits else "",
         *device_state(compiler.rt),
         options.precision if isinstance(options.precision, str) else options.precision.to_json(),
-        json.dumps([options.memory, options.strict, *settings, sorted(knobs.get("OPALITE_EXCLUDE_KERNELS"))]),
+        json.dumps([options.memory, options.strict, *settings, *_named_kernels()]),
         *code_state(),
     )
+
+
+def _named_kernels() -> list[list[str]]:
+    """The kernels that settings exclude and prefer."""
+    return [sorted(knobs.get(f"OPALITE_{verb}_KERNELS")) for verb in ("EXCLUDE", "PREFER")]
 
 
 def device_state(rt: Runtime) -> tuple[str, str]:

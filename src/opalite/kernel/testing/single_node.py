@@ -1,4 +1,4 @@
-"""Runs one node with one kernel on a device, for tests and benchmarks of kernels."""
+"""One node with one kernel on a device: its outputs, with guards around them, and its time."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from opalite.cl.runtime import Runtime
-from opalite.errors import DeviceError
-from opalite.ir.dtype import DType
-from opalite.ir.graph import Node, Origin, Value
-from opalite.ir.place import FLAT, Place, Target
-from opalite.ir.tensor_type import TensorType
-from opalite.kernels.kernel import Binding, Kernel
-from opalite.kernels.launch_workgroups import launch_with_open_group
-from opalite.kernels.weight_packing import pack_array, unpack_array
-from opalite.ops.operator import make_op
-from opalite.run.execute.single_node_executable import SingleNodeExecutable
-
-from .launch_sizes import uneven_group
-
-__all__ = ["make_node", "pack_array", "run_node", "time_node", "unpack_array"]
+from ...cl.runtime import Runtime
+from ...errors import DeviceError
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node, Origin, Value
+from ...ir.place import FLAT, Place, Target
+from ...ir.tensor_type import TensorType
+from ...kernels.kernel import Binding, Kernel
+from ...kernels.launch import Grid
+from ...kernels.launch_workgroups import launch_with_open_group
+from ...ops.operator import make_op
+from ...run.execute.single_node_executable import SingleNodeExecutable
 
 Array = np.ndarray[Any, Any]
 
@@ -105,3 +102,13 @@ def time_node(
     once = run(1)
     times = max(1, int(seconds / 10 / once))
     return min(run(times) for _ in range(10))
+
+
+def uneven_group(grid: Grid, device: DeviceInfo) -> Grid:
+    """A small work-group that divides no axis of `grid`, if possible: it reveals missing bounds checks."""
+    left, group = device.max_work_group_size, []
+    for extent, limit in zip(grid, device.max_work_item_sizes, strict=False):
+        size = next((d for d in (3, 5, 7, 11, 13) if extent % d and d <= min(left, limit)), 1)
+        group.append(size)
+        left //= size
+    return tuple(group)

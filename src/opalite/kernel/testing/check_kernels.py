@@ -1,0 +1,269 @@
+"""Checks of the kernels and operators of a module, on variations of its Cases, against the NumPy reference.
+
+Each case is run as it is given, in prime sizes and in sizes of one; stored as float, half and double; in every binding
+of layouts; at every legal point of the kernel's space; and in work-groups that divide no axis of the grid. Outputs are
+filled with a pattern before, and have guard bytes past their ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+
+from ...cl.runtime import Runtime
+from ...errors import BuildError, DeviceError, OpaliteError, PluginError, ShapeError
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ...ir.load_plugins import describe_fault
+from ...ir.precision import Precision
+from ...ir.tolerances import column, largest_difference, magnitude, tolerance
+from ...kernels.kernel import Binding, Kernel, Params, all_kernels
+from ...kernels.node_in_layouts import place_node
+from ...layout.kernel_candidates import unsupported
+from ...ops.elementwise import run_reference
+from ...ops.operator import all_ops
+from ..case import Array, Case, Shape
+from .single_node import run_node
+
+_MOST_POINTS = 64  # of a kernel's space, spread evenly
+_MOST_ELEMENTS = 1 << 22
+_PATTERN = 0xA5  # with which a run fills outputs
+
+
+@dataclass(frozen=True)
+class Check:
+    """One run of a kernel. error: the largest one as a share of what is allowed. problem: '' if it passed."""
+
+    kernel: str
+    case: str
+    variation: str
+    error: float = 0.0
+    problem: str = ""
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class _Variation:
+    """A case in some sizes, stored in some precision."""
+
+    name: str
+    shapes: tuple[Shape, ...]
+    precision: Precision = Precision.FP32
+    dtype: DType | None = None
+
+
+def kernels_of(module: ModuleType) -> list[Kernel]:
+    """The kernels that a module registers."""
+    return [k for k in all_kernels() if type(k).__module__ == module.__name__]
+
+
+def cases_of(module: ModuleType) -> list[Case]:
+    """The list CASES of a module. PluginError if it is missing, or one of its operators is no kernel's."""
+    found = getattr(module, "CASES", None)
+    if not isinstance(found, list | tuple) or not found or not all(isinstance(c, Case) for c in found):
+        raise PluginError(
+            f"{module.__file__} has no list CASES of opalite.kernel.Case, by which its kernels are tested, such as "
+            'CASES = [Case(make_operator("Softmax", axis=1, log=False), ["f32[7,12]"])]'
+        )
+    return list(found)
+
+
+def check_module(module: ModuleType, rt: Runtime) -> Iterator[Check]:
+    """Every check of a module's kernels on the device of `rt`. PluginError if it has none."""
+    cases = cases_of(module)
+    kernels = kernels_of(module)
+    ops = {op.name for op in all_ops().values() if op.__module__ == module.__name__}
+    if not kernels and not ops:
+        raise PluginError(f"{module.__file__} registers no kernel and no operator")
+    for case in cases:
+        if case.op.name in ops:
+            yield check_shape_rule(case)
+    for kernel in kernels:
+        own = [case for case in cases if case.op.name == kernel.op]
+        if not own:
+            yield Check(kernel.name, "", "cases", problem=f"no Case in CASES is of its operator, {kernel.op}")
+        for case in own:
+            yield from check_kernel(kernel, case, rt)
+
+
+def assert_module(module: ModuleType, rt: Runtime) -> None:
+    """AssertionError with the first failed check of `check_module`, or if a kernel refuses all cases. For tests."""
+    checks = list(check_module(module, rt))
+    for check in checks:
+        assert not check.problem, f"{check.kernel}, {check.variation} of {check.case}: {check.problem}"
+    for kernel in kernels_of(module):
+        ran = [c for c in checks if c.kernel == kernel.name and not c.refused]
+        assert ran, f"{kernel.name} refuses all of its cases: {[c.refused for c in checks if c.kernel == kernel.name]}"
+
+
+def check_shape_rule(case: Case) -> Check:
+    """Whether an operator's shape rule and its reference agree, for all element types that it takes."""
+    try:
+        for variation in _variations(case):
+            arrays = case.arrays(variation.shapes, variation.dtype)
+            node = case.node(arrays)
+            outs = run_reference(node.op, node.epilogue, arrays)
+            for v, a in zip(node.outputs, outs, strict=False):
+                if a.shape != v.shape:
+                    raise ShapeError(
+                        f"output {v.name} is {v.type} by the shape rule, of shape {a.shape} by the reference"
+                    )
+    except Exception as e:
+        return Check(case.op.name, str(case), "shape rule", problem=_sentence(e))
+    return Check(case.op.name, str(case), "shape rule")
+
+
+def check_kernel(kernel: Kernel, case: Case, rt: Runtime) -> Iterator[Check]:
+    """Every check of one kernel on one case; none after one whose program does not compile."""
+    for variation in _variations(case):
+        arrays = case.arrays(variation.shapes, variation.dtype)
+        try:
+            node = case.node(arrays, variation.precision)
+            if why := unsupported(node, rt.info):
+                yield Check(kernel.name, str(case), variation.name, refused=why)
+                continue
+            p = kernel.problem(node, rt.info)
+            if why := kernel.refusal(p) or kernel.no_legal_point(p):
+                yield Check(kernel.name, str(case), variation.name, refused=why)
+                continue
+            for name, binding, params in _ways(kernel, node, rt, every=variation.name == "as given"):
+                what = f"{variation.name}{name}"
+                yield Check(kernel.name, str(case), what, *_run(kernel, node, binding, params, arrays, rt))
+        except Exception as e:
+            yield Check(kernel.name, str(case), variation.name, problem=_sentence(e))
+            if isinstance(e, BuildError):
+                return
+
+
+def _ways(kernel: Kernel, node: Node, rt: Runtime, every: bool) -> Iterator[tuple[str, Binding, Params]]:
+    """The bindings and parameters to run a node with: all of them, or the untuned parameters in every binding."""
+    for binding in kernel.bindings(kernel.problem(node, rt.info)):
+        placed = place_node(node, binding)
+        p = kernel.problem(placed, rt.info)
+        layout = "" if placed.y.type.layout.is_row_major else f", {placed.y.type.layout}"
+        usual = kernel.defaults(p)
+        yield layout, binding, usual
+        if every:
+            points = [point for point in kernel.points(p) if point != usual]
+            for point in points[:: math.ceil(len(points) / _MOST_POINTS) or 1]:
+                yield f"{layout}, {', '.join(f'{k}={v}' for k, v in point.items())}", binding, point
+
+
+def _run(
+    kernel: Kernel, node: Node, binding: Binding, params: Params, arrays: Sequence[Array | None], rt: Runtime
+) -> tuple[float, str]:
+    """(error as a share of the allowed one, problem) of one way to run a node."""
+    placed = place_node(node, binding)
+    stored = [
+        None if a is None or v is None else a.astype(v.type.storage.np).astype(v.dtype.np)
+        for a, v in zip(arrays, placed.inputs, strict=True)
+    ]
+    wanted = run_reference(node.op, node.epilogue, stored)
+    given = [None if layout is None else a for a, layout in zip(stored, binding.inputs, strict=True)]
+    try:
+        found = run_node(rt, kernel, placed, given, params)
+    except BuildError:
+        raise
+    except DeviceError as e:
+        return math.inf, str(e)
+    return compare_outputs(node, placed.outputs, found, wanted)
+
+
+def compare_outputs(
+    node: Node, outputs: Sequence[Value], found: Sequence[Array], wanted: Sequence[Array]
+) -> tuple[float, str]:
+    """(largest error as a share of the allowed one, problem) of a kernel's outputs beside the reference's."""
+    worst = 0.0
+    for v, reference, got in zip(outputs, wanted, found, strict=False):
+        want = np.asarray(reference).astype(v.dtype.np)
+        if got.shape != want.shape:
+            return math.inf, f"output {v.name} is of shape {got.shape}, the reference's of {want.shape}"
+        allowed = tolerance("node", column(node.precision, v.dtype)) * (magnitude(want) or 1.0)
+        difference = largest_difference(got, want)
+        if difference > allowed:
+            return math.inf, _describe_difference(got, want, allowed, v.name)
+        worst = max(worst, difference / allowed if allowed else 0.0)
+    return worst, ""
+
+
+def _describe_difference(got: Array, want: Array, allowed: float, name: str) -> str:
+    """A sentence on the elements that are wrong: unwritten ones, and the first one with its position."""
+    with np.errstate(all="ignore"):
+        a, b = got.astype(np.float64), want.astype(np.float64)
+        wrong = ~((np.abs(a - b) <= allowed) | (a == b) | (np.isnan(a) & np.isnan(b)))
+    unwritten = np.full(1, 0, got.dtype)
+    unwritten.view(np.uint8)[:] = _PATTERN
+    left = int(np.count_nonzero(wrong & (got == unwritten[0])))
+    first = tuple(int(i) for i in np.argwhere(wrong)[0])
+    text = f"{int(wrong.sum())} of {want.size} elements of output {name} are wrong; at {list(first)} "
+    text += f"got {a[first]:.9g}, expected {b[first]:.9g}"
+    return f"{text}; {left} of them were never written" if left else text
+
+
+def _sentence(e: Exception) -> str:
+    return str(e) if isinstance(e, OpaliteError) else describe_fault(e)
+
+
+# Variations
+
+
+def _variations(case: Case) -> Iterator[_Variation]:
+    """The case as given, in other sizes, and in other element types."""
+    given = tuple(() if t is None else t[1] for t in case.types)
+    yield _Variation("as given", given)
+    for name, shapes in _other_sizes(case, given):
+        yield _Variation(name, shapes)
+    if any(t is not None and t[0] is DType.FLOAT32 for t in case.types):
+        small = next((s for n, s in _other_sizes(case, given) if n == "prime sizes"), given)
+        yield _Variation("halves for floats", small, Precision.FP16)
+        for dtype in (DType.FLOAT16, DType.FLOAT64):
+            if case.epilogue is None and _accepts(case, small, dtype):
+                yield _Variation(f"elements of {dtype.short}", small, dtype=dtype)
+
+
+def _other_sizes(case: Case, given: tuple[Shape, ...]) -> Iterator[tuple[str, tuple[Shape, ...]]]:
+    """Shapes in which sizes were replaced: all by primes, else those that can be, one by one; and by ones."""
+    fixed = {d for i, shape in zip(case.inputs, given, strict=True) if isinstance(i, np.ndarray) for d in shape}
+    sizes = sorted({d for shape in given for d in shape if d > 1} - fixed)
+    primes = _primes(sizes)
+    if sizes and _fits(case, changed := _replaced(given, primes)):
+        yield "prime sizes", changed
+    else:
+        for size in sizes:
+            if _fits(case, changed := _replaced(given, {size: primes[size]})):
+                yield f"{primes[size]} in place of {size}", changed
+    if not any(isinstance(i, np.ndarray) for i in case.inputs):
+        ones = _replaced(given, dict.fromkeys(sizes, 1))
+        if sizes and _fits(case, ones):
+            yield "sizes of one", ones
+
+
+def _replaced(shapes: tuple[Shape, ...], by: dict[int, int]) -> tuple[Shape, ...]:
+    return tuple(tuple(by.get(d, d) for d in shape) for shape in shapes)
+
+
+def _fits(case: Case, shapes: tuple[Shape, ...]) -> bool:
+    return max(map(math.prod, shapes)) <= _MOST_ELEMENTS and _accepts(case, shapes)
+
+
+def _accepts(case: Case, shapes: tuple[Shape, ...], dtype: DType | None = None) -> bool:
+    """Whether the operator takes inputs of these shapes."""
+    try:
+        case.node(case.arrays(shapes, dtype))
+    except ShapeError:
+        return False
+    return True
+
+
+def _primes(sizes: Sequence[int]) -> dict[int, int]:
+    """A prime above each size, all different."""
+    found: dict[int, int] = {}
+    for size in sizes:
+        above = itertools.count(max(size + 1, max(found.values(), default=0) + 1))
+        found[size] = next(n for n in above if all(n % d for d in range(2, math.isqrt(n) + 1)))
+    return found
