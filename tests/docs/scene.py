@@ -21,7 +21,7 @@ from ..helpers.embedders import make_embedder
 from ..helpers.words import END, make_folder
 from .commands import ROOT, Command
 
-MODELS = ("model.onnx", "MODEL.onnx", "mobilenetv2_fp32.onnx", "resnet20_cifar.onnx", "path/to/model.onnx")
+MODELS = ("model.onnx", "MODEL.onnx", "mobilenetv2_fp32.onnx", "resnet20_cifar.onnx", "path/to/model.onnx", "roll.onnx")
 _PLACES = (
     (r"\[(?=-)|(?<=\S)\](?=\s|$)|\[MODEL \.\.\.\]|\.\.\.", ""),  # [--option VALUE] may be left out
     (r"\bINPUT:1x2x3\b", "input:1x3x32x32"),
@@ -66,6 +66,8 @@ def make_scene(folder: Path, *, sources: bool = False) -> Path:
     for path in (work / "photo.jpg", work / "holiday.jpg", work / "examples" / "super_resolution" / "holiday.jpg"):
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(picture).save(path)
+    for name in ("roll.py", "my_softmax.py"):
+        (work / name).touch()
     (work / "script.py").write_text("import onnxruntime\n\nprint(onnxruntime.get_device())\n")
     if find_spec("tokenizers") is not None:
         write_hearing(work)

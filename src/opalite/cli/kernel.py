@@ -15,7 +15,7 @@ from rich.table import Table
 
 from .console import make_console, print_lines
 from .described_device import find_info
-from .shared_options import parse_shapes
+from .shared_options import kernels_option, parse_shapes
 from .watch_file import watch_file
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def command() -> None:
 @click.argument("name")
 @click.option("--for", "model", required=True, metavar="MODEL", help="The model that has the node.")
 @click.option("--node", required=True, help="The node: its name, its output's or its operator's.")
+@kernels_option
 @click.option(
     "--to", "folder", default=".", type=click.Path(file_okay=False), help="Where the files go.", show_default=True
 )
@@ -166,14 +167,13 @@ def _print_race(console: Console, race: Race) -> None:
         )
     console.print(table)
     if best is None:
-        console.print(
-            f"no other kernel computes it; the NumPy reference takes {1e6 * race.reference_s:.1f} us on the host"
-        )
-    print_lines(console, [f"  {r.kernel}: {_first_line(r)}" for r in race.rivals if r.problem])
+        console.print(f"no other kernel computes it; NumPy's reference takes {1e6 * race.reference_s:.1f} us")
+    print_lines(console, [f"  {r.kernel}: {'WRONG, ' if r.wrong else ''}{_told(r)}" for r in race.rivals if r.problem])
 
 
-def _first_line(rival: Rival) -> str:
-    return rival.problem.splitlines()[0]
+def _told(rival: Rival) -> str:
+    """The problem: all of it for a kernel of the file, the first line for others."""
+    return rival.problem if rival.own else rival.problem.splitlines()[0]
 
 
 def _race_json(race: Race) -> dict[str, object]:

@@ -30,9 +30,9 @@ def register_operator(*, domain: str = "", name: str = "", since: int = 1, tflit
 
     Nodes `name` (by default the class's own) of ONNX's `domain` become this operator, from version `since` of the
     domain on. tflite: nodes of custom operators of that name in .tflite files too, whose options are a FlexBuffers map.
-    A field without a default is an attribute that a node must have; `name_` stands for the model's `name`, where that is
-    a word of Python or of Operator. PluginError for a name that is taken, or a class
-    that is not complete. A class that is declared again takes the place of the one before.
+    A field without a default is an attribute that a node must have; `name_` stands for the model's `name`, where that
+    is a word of Python or of Operator. PluginError for a name that is taken, or a class that is not complete. A class
+    that is declared again takes the place of the one before.
     """
 
     def register(cls: _C) -> _C:

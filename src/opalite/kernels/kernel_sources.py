@@ -92,7 +92,7 @@ ARITHMETIC = {
 def _files_of(name: str) -> frozenset[str]:
     """A `.cl` file and the files that it includes."""
     try:
-        text = (_FOLDER / name).read_text()
+        text = (FOLDER / name).read_text()
     except OSError:
         return frozenset()  # a kernel from outside the package
     return frozenset({name}).union(*(_files_of(m) for m in _INCLUDE.findall(text) if m != name))

@@ -13,10 +13,10 @@ from opalite.errors import DeviceError
 from opalite.expr.parse import parse_expr
 from opalite.ir import FLAT, DType
 from opalite.ir.place import IMAGE
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels.kernel import Binding, Kernel
 from opalite.kernels.node_launches import launches_of
 
-from ....helpers.kernel_test_harness import make_node
 from ....helpers.pairs import pairwise
 from ..conv_checks import as_adreno, check_kernel, find_kernel
 

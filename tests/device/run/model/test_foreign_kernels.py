@@ -21,12 +21,11 @@ SOURCE = """kernel void answer(global const REAL *x, global REAL *y, int count) 
 }
 """
 THEIRS = """
-from opalite.kernels.kernel import Kernel, register
-from opalite.kernels.launch import STORAGE, Launch
+from opalite.kernel import STORAGE, Kernel, Launch, register_kernel
 
-@register
+@register_kernel
 class Answer(Kernel):
-    op, source = "Softmax", {source!r}
+    op, source = "Softmax", "answer.cl"
 
     def seconds(self, p, cost):
         return 0.0
@@ -56,7 +55,7 @@ def model(tmp_path: Path) -> Path:
     built = make_model([helper.make_node("Softmax", ["x"], ["y"])], [port("x", [1, 3])], [port("y", [1, 3])])
     path.write_bytes(built.SerializeToString())
     (tmp_path / "answer.cl").write_text(SOURCE)
-    (tmp_path / "theirs.py").write_text(THEIRS.format(source=str(tmp_path / "answer.cl")))
+    (tmp_path / "theirs.py").write_text(THEIRS)
     return path
 
 
