@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable
 from itertools import groupby
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from .console import make_console, print_lines
 from .described_device import find_info
+from .json_report import json_options, report
 from .shared_options import kernels_option, parse_shapes
 from .watch_file import watch_file
 
@@ -66,8 +66,8 @@ def new(name: str, model: str, node: str, folder: str, shapes: tuple[str, ...], 
 @_file
 @_device
 @_watch
-@click.option("--json", "as_json", is_flag=True, help="The checks as JSON.")
-def test(file: str, device: str | None, watch: bool, as_json: bool) -> None:
+@json_options
+def test(file: str, device: str | None, watch: bool) -> None:
     """Compare the kernels that FILE registers with the NumPy reference, in many sizes, types and layouts.
 
     Exits with 1 if a check fails, or a kernel refuses all of its cases.
@@ -81,10 +81,7 @@ def test(file: str, device: str | None, watch: bool, as_json: bool) -> None:
 
     rt = find_runtime(device)
     found = list(check_module(load_plugin(file), rt))
-    if as_json:
-        rows = [{**vars(c), "error": c.error if c.error < float("inf") else None} for c in found]
-        click.echo(json.dumps({"device": rt.info.id, "checks": rows}, indent=1))
-    else:
+    if not report({"device": rt.info.id, "checks": [vars(c) for c in found]}):
         console = make_console()
         console.print(f"device   {rt.info.title}")
         _print_checks(console, found)
@@ -97,8 +94,8 @@ def test(file: str, device: str | None, watch: bool, as_json: bool) -> None:
 @_device
 @_watch
 @click.option("--tune", is_flag=True, help="Each kernel at the fastest point of its space, not at its untuned one.")
-@click.option("--json", "as_json", is_flag=True, help="The times as JSON.")
-def bench(file: str, device: str | None, watch: bool, tune: bool, as_json: bool) -> None:
+@json_options
+def bench(file: str, device: str | None, watch: bool, tune: bool) -> None:
     """Time the kernels that FILE registers, in turns with all others that compute the same nodes.
 
     A kernel's outputs are compared with the reference first; exits with 1 if one of FILE's is wrong.
@@ -112,9 +109,7 @@ def bench(file: str, device: str | None, watch: bool, tune: bool, as_json: bool)
 
     rt = find_runtime(device)
     races = list(time_module(load_plugin(file), rt, tune))
-    if as_json:
-        click.echo(json.dumps({"device": rt.info.id, "cases": list(map(_race_json, races))}, indent=1))
-    else:
+    if not report({"device": rt.info.id, "cases": list(map(_race_json, races))}):
         console = make_console()
         console.print(f"device   {rt.info.title}")
         for race in races:
