@@ -81,7 +81,7 @@ def test(file: str, device: str | None, watch: bool) -> None:
 
     rt = find_runtime(device)
     found = list(check_module(load_plugin(file), rt))
-    if not report({"device": rt.info.id, "checks": [vars(c) for c in found]}):
+    if not report({"device": rt.info.title, "device_id": rt.info.id, "checks": [vars(c) for c in found]}):
         console = make_console()
         console.print(f"device   {rt.info.title}")
         _print_checks(console, found)
@@ -109,7 +109,7 @@ def bench(file: str, device: str | None, watch: bool, tune: bool) -> None:
 
     rt = find_runtime(device)
     races = list(time_module(load_plugin(file), rt, tune))
-    if not report({"device": rt.info.id, "cases": list(map(_race_json, races))}):
+    if not report({"device": rt.info.title, "device_id": rt.info.id, "cases": list(map(_race_json, races))}):
         console = make_console()
         console.print(f"device   {rt.info.title}")
         for race in races:
