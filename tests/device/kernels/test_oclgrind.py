@@ -16,12 +16,12 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.expr.trace_function import call
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels import all_kernels
 from opalite.kernels.kernel import Kernel
 from opalite.ops.strided_view import View
 
 from ...helpers.kernel_nodes import Sample
-from ...helpers.kernel_test_harness import make_node
 from .conv_checks import as_adreno, check_kernel
 
 F32 = DType.FLOAT32

@@ -10,9 +10,8 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir import DType
+from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import kernels_for
-
-from ...helpers.kernel_test_harness import make_node, run_node
 
 F32, F16 = DType.FLOAT32, DType.FLOAT16
 CASES: list[tuple[str, dict[str, Any], tuple[int, ...]]] = [
