@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from opalite.ir import DeviceInfo
 from opalite.ir.device.default_workgroups import default_group
 from opalite.ir.device.device_descriptions import description_names, read_description
+from opalite.kernel.testing.single_node import uneven_group
 from opalite.kernels.launch_workgroups import halving
 from opalite.tune.workgroup_candidates import (
     Alignment,
