@@ -97,6 +97,7 @@ class Interpreter:
         self._variables: dict[str, Array] = {}
         self._subgraphs: dict[int, Subgraph] = {}
         self._values: dict[int, Array] = {}
+        self._fed: dict[int, Array] = {}  # of inputs, once allocated, but for text and those that are outputs too
         self._lent: list[weakref.ref[Array]] = []
         self._is_ready = False
         with _as_value_error():
@@ -123,6 +124,8 @@ class Interpreter:
                 self._values[i] = _blank(info, shape)
         for i in self._main.outputs:
             self._values.pop(i, None)
+        fed = {i: self._values[i] for i in self._main.inputs if i not in self._main.outputs}
+        self._fed = {i: array for i, array in fed.items() if array.dtype != object}
         self._is_ready = True
 
     def get_input_details(self) -> list[dict[str, Any]]:
@@ -149,6 +152,11 @@ class Interpreter:
 
     def set_tensor(self, tensor_index: int, value: Any) -> None:
         """Copy `value` into an input. ValueError for another type or size."""
+        held = self._fed.get(tensor_index)
+        fits = held is not None and type(value) is np.ndarray and value.dtype == held.dtype
+        if held is not None and fits and value.shape == held.shape:
+            held[...] = value
+            return
         self._input(tensor_index)
         array = self._main.check(tensor_index, value)
         if not self._is_ready:
@@ -201,7 +209,8 @@ class Interpreter:
         self._check_unshared()
         before = self._main.shapes.get(input_index)
         self._main.resize(input_index, tensor_size, strict)
-        self._is_ready = self._is_ready and before == self._main.shapes[input_index]
+        if before != self._main.shapes[input_index]:
+            self._is_ready, self._fed = False, {}
 
     # Runs
 
@@ -222,6 +231,8 @@ class Interpreter:
 
     def _check_unshared(self) -> None:
         """Raise RuntimeError if somebody holds memory that `tensor` gave."""
+        if not self._lent:
+            return
         self._lent = [r for r in self._lent if r() is not None]
         if self._lent:
             raise RuntimeError(_HELD)

@@ -47,6 +47,7 @@ class Subgraph:
         self.inputs, self.outputs = self._body.inputs, self._body.outputs
         self.shapes = {i: self.tensors[i].shape for i in (*self.inputs, *self.outputs)}
         self._names = [(i, self.tensors[i].value) for i in self.inputs]
+        self._has_variables = bool(self._body.reads or self._body.writes)
         self._gives_strings = any(self.tensors[i].dtype is DType.STRING for i in self.outputs)
         self._session()  # operators that nothing knows are refused now
 
@@ -121,7 +122,7 @@ class Subgraph:
         """Run on the inputs' values; returns the outputs in order, and keeps the variables."""
         session = self._chosen or self._session()
         feeds = {name: values[i] for i, name in self._names}
-        if self._body.reads or self._body.writes:
+        if self._has_variables:
             found = self._run_with_variables(session, feeds)
         else:
             found = session.run(None, feeds)

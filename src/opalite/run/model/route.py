@@ -146,7 +146,7 @@ class Route:
                 if type(array) is not DeviceTensor:
                     return None
                 is_moved = True
-            if array.dtype != dtype or array.shape != shape:
+            if (array.dtype is not dtype and array.dtype != dtype) or array.shape != shape:
                 return None
             arrays.append(array)
         if is_moved and self._finish is not None:
