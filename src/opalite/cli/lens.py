@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..ir.device.device_descriptions import is_description
 from .console import make_console, print_lines
 from .described_device import described_plan
-from .json_report import json_option, wants_json
+from .json_report import json_option, to_json, wants_json
 from .output_files import check_writable, write_text
 from .session_inputs import session_inputs, settle_precision
 from .shared_options import file_option, model_argument, option_value, seed_option, session_kwargs, session_options
@@ -29,6 +29,7 @@ from .shared_options import file_option, model_argument, option_value, seed_opti
 )
 @click.option("--runs", type=click.IntRange(min=1), default=10, show_default=True, help="Measured runs.")
 @click.option("--verify", "verifies", is_flag=True, help="Compare each node with its NumPy reference.")
+@click.option("--drift", "drifts", is_flag=True, help="Follow errors from node to node, and find what fp16 costs.")
 @click.option(
     "--against",
     multiple=True,
@@ -47,7 +48,7 @@ from .shared_options import file_option, model_argument, option_value, seed_opti
 @json_option("Print the page's data as JSON, and nothing else, on standard output.")
 @session_options
 def command(
-    model: str, output: str | None, runs: int, verifies: bool, against: tuple[str, ...], serve: int | None
+    model: str, output: str | None, runs: int, verifies: bool, drifts: bool, against: tuple[str, ...], serve: int | None
 ) -> None:
     """Write a page that shows MODEL's graph beside the program made of it.
 
@@ -67,8 +68,11 @@ def command(
 
         check_packages()
     before = {path: _read_document(path) for path in against if path.endswith(".json")}
-    documents = [_document(model, runs, verifies)]
-    documents += [before[other] if other in before else _document(other, runs, verifies) for other in against]
+
+    def make(path: str) -> dict[str, Any]:
+        return before[path] if path in before else _document(path, runs, verifies, drifts)
+
+    documents = [_document(model, runs, verifies, drifts), *map(make, against)]
     _write(lens_file(documents), output, serve)
 
 
@@ -91,7 +95,7 @@ def _write(lens: dict[str, Any], output: str | None, serve: int | None) -> None:
         serve_page(page, serve, lambda address: click.echo(f"{address}  (Ctrl-C ends)", err=True))
 
 
-def _document(model: str, runs: int, verifies: bool) -> dict[str, Any]:
+def _document(model: str, runs: int, verifies: bool, drifts: bool) -> dict[str, Any]:
     """The document of a model, on the device or description that --device names."""
     from ..lens.document import lens_document
     from ..plan.bundle.bundle import is_bundle
@@ -102,8 +106,9 @@ def _document(model: str, runs: int, verifies: bool) -> dict[str, Any]:
     graph = None if imported is None else imported.importer.graph
     names: dict[str, Any] = {"name": Path(model).name, "command": _typed(), "about": about}
     if is_description(device := option_value("device")):
-        if verifies:
-            raise InputError(f"{device} describes a device that is not here, so that nothing can be verified on it")
+        if verifies or drifts:
+            what = "--verify" if verifies else "--drift"
+            raise InputError(f"{device} describes a device that is not here, on which {what} cannot run anything")
         return lens_document(described_plan(model).capture(), graph, **names)
     from ..lens.measure_units import measure_units
     from ..lens.node_errors import add_errors
@@ -120,10 +125,18 @@ def _document(model: str, runs: int, verifies: bool) -> dict[str, Any]:
         policy = session.precision_policy
         print_lines(console, inputs.assumptions())
     document = lens_document(capture, graph, **names, units=units)
+    where: dict[str, Any] = {"device": settings.get("device"), "memory": settings.get("memory") or "auto"}
     if verifies:
-        memory = settings.get("memory") or "auto"
-        found = verify_model(model, inputs.feeds, device=settings.get("device"), precision=policy, memory=memory)
-        add_errors(document, found)
+        add_errors(document, verify_model(model, inputs.feeds, precision=policy, **where))
+    if drifts:
+        from ..run.report.drift import record_drift
+        from ..run.report.precision_steps import precision_steps
+        from .drift_report import drift_record
+
+        with console.status("running node by node"):
+            steps = precision_steps(model, inputs.feeds, **where)
+            found = record_drift(model, inputs.feeds, precision=policy, **where)
+        document["drift"] = json.loads(to_json(drift_record(found, steps)))
     return document
 
 

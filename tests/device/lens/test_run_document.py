@@ -166,7 +166,7 @@ def test_the_command_compares_each_node_with_its_reference(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     onnx.save(classifier([1, 3, 8, 8]), "net.onnx")
-    args = ["lens", "net.onnx", "--verify", "--runs", "2", "-o", "net.json"]
+    args = ["lens", "net.onnx", "--verify", "--drift", "--runs", "2", "-o", "net.json"]
     result = CliRunner().invoke(main, [*args, *(["--device", device_id] if device_id else [])])
     assert result.exit_code == 0, result.output
     (found,) = json.loads(Path("net.json").read_text())["documents"]
@@ -174,6 +174,11 @@ def test_the_command_compares_each_node_with_its_reference(
     assert all(n["error"]["passed"] for n in found["graph"]["nodes"] if n["fate"] == "launch")
     assert {check["what"] for check in found["checks"]} >= {"output 'y'"}
     assert all(check["passed"] for check in found["checks"])
+    drift = found["drift"]
+    names = {n["name"] for n in found["graph"]["nodes"]}
+    assert {name for p in drift["points"] for name in p["nodes"]} <= names
+    assert drift["passed"]
+    assert drift["policies"][-1]["error"] == 0
 
 
 def test_wrong_options_get_a_sentence(tmp_path: Path) -> None:
@@ -186,7 +191,7 @@ def test_wrong_options_get_a_sentence(tmp_path: Path) -> None:
         ([path, "-o", "page.pdf"], "write a page, .html, or its data, .json"),
         ([path, "--json", "--against", tmp_path / "other.json"], "does not hold a document"),
         ([path, "--json", "--against", tmp_path / "old.json"], "another version"),
-        ([path, "--json", "--device", "adreno_640", "--verify"], "not here"),
+        ([path, "--json", "--device", "adreno_640", "--verify"], "on which --verify cannot run"),
         ([tmp_path / "text.onnx", "--json"], "ONNX"),
     ):
         result = CliRunner().invoke(main, ["lens", *map(str, args)])
