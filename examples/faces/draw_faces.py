@@ -4,8 +4,7 @@
     python examples/faces/draw_faces.py photo.jpg faces.png
     python examples/faces/draw_faces.py                     # a drawn face instead of a photo
 
-The steps are MediaPipe's: boxes relative to anchors, the best of those that overlap, a square around each face, a
-square around each eye.
+The steps are MediaPipe's: boxes, the best of those that overlap, a square around each face, a square around each eye.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from opalite.lite import Interpreter
+from opalite.media.detections import find_boxes
+from opalite.media.placement import fit_picture
 
 Array = np.ndarray[Any, Any]
 Box = tuple[float, float, float]
 """Centre and half a side of a square, in pixels."""
 
-SIZE = 128  # side of the detector's picture
-GRIDS = ((16, 2), (8, 6))  # cells along a side of its feature maps, and anchors of a cell
-LEAST_SCORE, MOST_OVERLAP = 0.5, 0.3
+LEAST_SCORE = 0.5
 EYES = ((33, 133), (362, 263))  # the corners of each eye among the landmarks
 EYE_SCALE, FACE_SCALE = 2.3, 1.5
 
@@ -48,39 +47,13 @@ class Network:
         return [self.interpreter.get_tensor(i) for i in self.outputs]
 
 
-def anchors() -> Array:
-    """Centres of the detector's anchors, of 0 to 1."""
-    found = []
-    for cells, count in GRIDS:
-        at = (np.arange(cells) + 0.5) / cells
-        found.append(np.stack(np.meshgrid(at, at), -1).reshape(-1, 2).repeat(count, 0))
-    return np.concatenate(found)
-
-
 def faces(detect: Network, picture: Image.Image) -> list[Box]:
     """Squares around the faces, the surest first."""
-    side = max(picture.size)
-    square = Image.new("RGB", (side, side))
-    square.paste(picture)
-    boxes, scores = detect(square)
-    sure = 1 / (1 + np.exp(-np.clip(scores.reshape(-1), -80, 80)))
-    centres = boxes[0, :, :2] / SIZE + anchors()
-    halves = boxes[0, :, 2:4].max(1) / SIZE / 2
-    kept: list[Box] = []
-    for i in np.argsort(-sure):
-        box = (centres[i, 0] * side, centres[i, 1] * side, halves[i] * side)
-        if sure[i] < LEAST_SCORE:
-            break
-        if all(overlap(box, other) <= MOST_OVERLAP for other in kept):
-            kept.append(box)
-    return kept
-
-
-def overlap(a: Box, b: Box) -> float:
-    """Intersection over union."""
-    sides = [max(0.0, min(a[k] + a[2], b[k] + b[2]) - max(a[k] - a[2], b[k] - b[2])) for k in (0, 1)]
-    both = sides[0] * sides[1]
-    return float(both / (4 * a[2] ** 2 + 4 * b[2] ** 2 - both))
+    side = detect.side
+    square, placement = fit_picture(picture, (side, side), "letterbox")
+    found = find_boxes(detect(square), (side, side), LEAST_SCORE)
+    corners = [] if found is None else placement.to_picture(found.boxes.reshape(-1, 2, 2))
+    return [(*pair.mean(0).tolist(), float((pair[1] - pair[0]).max()) / 2) for pair in corners]
 
 
 def points_in(network: Network, output: int, picture: Image.Image, box: Box, mirrored: bool = False) -> Array:
