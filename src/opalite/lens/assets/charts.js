@@ -171,6 +171,18 @@ const timelineView = () =>
 
 const giga = (value) => value / 1e9;
 
+// [rate, text, whether a launch uses it] of each roof; roofs that lie close together share a line of text.
+function roofLabels(kinds, used) {
+  const labels = [];
+  for (const [kind, peak] of [...kinds].sort((a, b) => a[1].rate - b[1].rate)) {
+    const text = `${KINDS[kind] || kind} ${formatRate(peak.rate)}${peak.is_measured ? "" : " (estimated)"}`;
+    const last = labels.at(-1);
+    if (last && peak.rate < 1.15 * last[0]) labels[labels.length - 1] = [peak.rate, `${last[1]}, ${text}`, last[2] || used.has(kind)];
+    else labels.push([peak.rate, text, used.has(kind)]);
+  }
+  return labels;
+}
+
 const rooflineView = () =>
   chartView((target) => {
     const bandwidth = doc.peaks?.bandwidth?.rate;
@@ -196,8 +208,9 @@ const rooflineView = () =>
       const isUsed = used.has(kind);
       const line = { line_color: isUsed ? palette.text : palette["strong-line"], line_width: isUsed ? 1.6 : 1, line_dash: isUsed ? "solid" : "dashed" };
       plot.line([low, peak.rate / bandwidth, high], [low * bandwidth, peak.rate, peak.rate].map(giga), line);
-      const label = `${KINDS[kind] || kind}: ${formatRate(peak.rate)}${peak.is_measured ? "" : " (estimated)"}`;
-      plot.text([high], [giga(peak.rate)], [label], { text_align: "right", text_baseline: "bottom", text_color: isUsed ? palette.text : palette.muted, text_font: FONT, text_font_size: "12px", x_offset: -6, y_offset: -2 });
+    }
+    for (const [rate, text, isUsed] of roofLabels(kinds, used)) {
+      plot.text([high], [giga(rate)], [text], { text_align: "right", text_baseline: "bottom", text_color: isUsed ? palette.text : palette.muted, text_font: FONT, text_font_size: "12px", x_offset: -6, y_offset: -2 });
     }
     const most = Math.max(...steps.map((step) => step.share));
     const columns = {

@@ -143,8 +143,8 @@ function comparisonView(comparison) {
     number("after", (row) => row.ms[1], formatMs),
     { title: "difference", value: (row) => Math.abs(change(row)), cell: (row) => el("span", { class: change(row) > 0 ? "bad" : "good" }, `${change(row) > 0 ? "+" : "−"}${formatMs(Math.abs(change(row)))}`), number: true },
     number("ratio", ratio, ratioText),
-    { title: "kernel before", value: (row) => row.kernel?.[0] || "" },
-    { title: "kernel after", value: (row) => row.kernel?.[1] || "" },
+    { title: "kernel before", kind: "kernel", value: (row) => row.kernel?.[0] || "" },
+    { title: "kernel after", kind: "kernel", value: (row) => row.kernel?.[1] || "" },
   ];
   const byName = new Map(documents[0].graph.nodes.map((node) => [node.name, node.id]));
   const choose = (row) => {
