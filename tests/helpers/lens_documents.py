@@ -236,30 +236,6 @@ def _step(kind: str, node: int, name: str) -> dict[str, Any]:
     }
 
 
-def made_lens(*documents: dict[str, Any]) -> dict[str, Any]:
-    """The file of some documents; the first is compared with each of the others, node by node."""
-    first = documents[0]
-    comparisons = []
-    for number, other in enumerate(documents[1:], 1):
-        pairs = list(zip(first["program"]["nodes"], other["program"]["nodes"], strict=True))
-        rows = [
-            {
-                "nodes": [a["name"], f"{a['name']}/relu"],
-                "op": a["operators"],
-                "ms": [a["ms"], b["ms"]],
-                "kernel": [a["kernel"], b["kernel"]],
-                "launches": [1, 1],
-                "difference_ms": b["ms"] - a["ms"],
-            }
-            for a, b in pairs
-        ]
-        both = {key: [d["header"][key] for d in (first, other)] for key in ("device_ms", "run_ms", "launches", "bytes")}
-        comparisons.append(
-            {"before": 0, "after": number, **both, "rows": sorted(rows, key=lambda r: -abs(r["difference_ms"]))}
-        )
-    return {"opalite_lens": 1, "documents": list(documents), "comparisons": comparisons}
-
-
 def made_drift(document: dict[str, Any]) -> dict[str, Any]:
     """Drift of each launch of a made document in half precision; errors grow along the chain."""
     step = 4e-4

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from opalite.errors import ExtraError
+from opalite.lens.document import lens_file
 from opalite.lens.page import render
 
-from ...helpers.lens_documents import made_document, made_lens
+from ...helpers.lens_documents import made_document
 
 MOST_BYTES = 3_000_000
 
@@ -28,7 +29,7 @@ def document_of(html: str) -> Any:
 def test_a_sentence_names_the_extra(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ExtraError, match=r"pip install 'opalite-cl\[lens\]'"):
-        render(made_lens(made_document(3)))
+        render(lens_file([made_document(3)]))
 
 
 class TestOfAWholePage:
@@ -44,24 +45,24 @@ class TestOfAWholePage:
             "{{script}} {{style}}",
             "a & b \"c\" 'd' \\ \u2028 漢字 🙂",
         ]
-        lens = made_lens(made_document(4, names))
+        lens = lens_file([made_document(4, names)])
         html = render(lens)
         read = document_of(html)
         assert [n["name"] for n in read["documents"][0]["graph"]["nodes"][::2]] == names
         assert len(re.findall(r"<script", html, re.IGNORECASE)) == 3, "data, library and code, and nothing of the names"
 
     def test_nothing_is_fetched(self) -> None:
-        html = render(made_lens(made_document(2)))
+        html = render(lens_file([made_document(2)]))
         assert "default-src 'none'" in html
         assert re.findall(r"""<(?:script|link|img)[^>]+(?:src|href)=""", html) == []
 
     def test_300_launches_fit_into_3_mb(self) -> None:
-        assert len(render(made_lens(made_document(300))).encode()) < MOST_BYTES
+        assert len(render(lens_file([made_document(300)])).encode()) < MOST_BYTES
 
     def test_weights_are_not_drawn(self) -> None:
         document = made_document(2)
         document["graph"]["nodes"].append(
             {"name": "w", "op": "Constant", "inputs": [], "outputs": ["w0"], "launches": [], "nodes": []}
         )
-        layout = document_of(render(made_lens(document)))["documents"][0]["layout"]["graph"]
+        layout = document_of(render(lens_file([document])))["documents"][0]["layout"]["graph"]
         assert layout["ids"] == [0, 1, 2, 3]

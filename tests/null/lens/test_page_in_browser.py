@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from opalite.lens.document import lens_file
 from opalite.lens.page import render
 
-from ...helpers.lens_documents import made_document, made_drift, made_lens
+from ...helpers.lens_documents import made_document, made_drift
 
 CHROMIUM = which("chromium") or which("chromium-browser") or which("google-chrome")
 if CHROMIUM is None:
@@ -66,7 +67,7 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
 
     def opened(*documents: dict[str, Any], width: int = 1600, theme: str = "light") -> Any:
         path = tmp_path / f"page{len(pages)}.html"
-        path.write_text(render(made_lens(*documents)), "utf-8")
+        path.write_text(render(lens_file(documents)), "utf-8")
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
         pages.append(page)
         page.on("request", lambda r: requests.append(r.url))
@@ -225,7 +226,7 @@ def test_a_bar_a_dot_and_a_box_choose_their_step(open_page: Open) -> None:
 
 
 def test_two_documents_are_compared(open_page: Open) -> None:
-    page = open_page(made_document(10), made_document(10, scale=0.5, device="Other GPU"))
+    page = open_page(made_document(10, scale=0.5, device="Other GPU"), made_document(10))
     show(page, "Comparison")
     text = page.locator("#views").inner_text()
     assert "device Test GPU → Other GPU" in text
@@ -235,7 +236,7 @@ def test_two_documents_are_compared(open_page: Open) -> None:
     assert differences == sorted(differences, key=lambda t: -float(t[1:].split()[0]) if t[0] == "−" else 0)
     until(page, f"{PLOTS} === 2")
     page.locator("#documents").select_option("1")
-    assert "Other GPU" in page.locator("#summary").inner_text()
+    assert "Test GPU" in page.locator("#summary").inner_text()
 
 
 def test_a_tolerance_tells_where_the_drift_begins_and_what_to_keep(open_page: Open) -> None:
