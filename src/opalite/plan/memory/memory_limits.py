@@ -24,7 +24,9 @@ def check_sizes(graph: Graph, device: DeviceInfo) -> None:
 
 
 def size_text(nbytes: int) -> str:
-    """A size as readable text: '512 bytes', '4.0 TiB'."""
+    """A size as readable text: '512 bytes', '4.0 TiB', '2^200 bytes'."""
+    if nbytes.bit_length() > 100:  # a damaged file may ask for more than a float holds
+        return f"2^{nbytes.bit_length() - 1} bytes"
     value, unit = float(nbytes), 0
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1

@@ -266,12 +266,13 @@ def test_an_input_beyond_all_memory_is_named() -> None:
 
 
 def test_sizes_read_as_people_write_them() -> None:
-    assert [size_text(n) for n in (0, 512, 2048, 5 << 20, 3 << 39)] == [
+    assert [size_text(n) for n in (0, 512, 2048, 5 << 20, 3 << 39, 1 << 2000)] == [
         "0 bytes",
         "512 bytes",
         "2.0 KiB",
         "5.0 MiB",
         "1.5 TiB",
+        "2^2000 bytes",
     ]
 
 
