@@ -18,8 +18,10 @@ from .fixed_point_16 import ONE, rounded_shift, saturated, sigmoid_16, tanh_16
 from .quantization import Affine, affine, levels_of, rescaled
 from .recurrent import Lstm, next_states, steps_first, tensors_at
 
-_GATE = Affine(np.float32(2.0**-12), 0, DType.INT16)
-"""Gates before their activation: three bits before the point."""
+_GATE = Affine(np.float32(2.0**-12), 0, DType.INT32)
+"""Gates before their activation: three bits before the point. Kernels hold numbers of 16 bits in 32."""
+
+_GATE_ENDS = (-32768, 32767)
 
 _CELL, _OUTPUT, _GATES = 2, 3, 4
 
@@ -62,14 +64,14 @@ def integer_lstm(ctx: NodeContext) -> list[Value]:
     if any(v is None for v in (*p.w[1:], *p.r[1:])) or (p.w[0] is None) != (p.r[0] is None):
         raise ShapeError(f"{ctx.label} lacks weights of a gate")
     layer, from_x = _layer(ctx, x, p)
-    h, c = p.h, p.c
+    h, c = p.h, ctx.cast(p.c, DType.INT32)
     outs: list[Value] = []
     for t in range(x.shape[0]):
         h, c = _step(ctx, layer, ctx.squeeze(ctx.slice_axis(from_x, 0, t, t + 1), (0,)), h, c)
         outs.append(ctx.unsqueeze(h, (0,)))
     y = ctx.concat(outs, 0)
     y = ctx.squeeze(y, (0,)) if one_step else steps_first(ctx, y)
-    return [y, *next_states(ctx, {18: h, 19: c})]
+    return [y, *next_states(ctx, {18: h, 19: ctx.cast(c, DType.INT16)})]
 
 
 def _layer(ctx: NodeContext, x: Value, p: Lstm) -> tuple[_Layer, Value]:
@@ -93,20 +95,22 @@ def _layer(ctx: NodeContext, x: Value, p: Lstm) -> tuple[_Layer, Value]:
     w, r = joined(p.w), joined(p.r)
     sums = ctx.matmul(x, w, trans_b=True, zeros=(None, None))
     bias = _less_zero(ctx, w, -given.zero, None if normed else joined([p.biases[k] for k in there]))
-    from_x = rescaled(ctx, ctx.plus(sums, bias), factors(1, given.scale), 2, _GATE, _GATE.ends)
+    from_x = rescaled(ctx, ctx.plus(sums, bias), factors(1, given.scale), 2, _GATE, _GATE_ENDS)
 
     def peephole(k: int, i: int) -> tuple[Value, float] | None:
         held = ctx.get(i)
         if held is None:
             return None
-        return held, float(np.float32(2.0 ** (bits - 15) * float(affine(ctx, i).scale) / float(gates[k])))
+        return ctx.cast(held, DType.INT32), float(
+            np.float32(2.0 ** (bits - 15) * float(affine(ctx, i).scale) / float(gates[k]))
+        )
 
     def norm(k: int) -> _Norm | None:
         weights, bias = p.norms[k], p.biases[k]
         if weights is None or bias is None:
             return None
         scale = affine(ctx, 20 + k).scale
-        return _Norm(weights, bias, float(scale), max(1, int(np.float32(10000) * scale)))
+        return _Norm(ctx.cast(weights, DType.INT32), bias, float(scale), max(1, int(np.float32(10000) * scale)))
 
     hidden, projection = between[4], None
     if p.projection is not None:
@@ -158,8 +162,8 @@ def _step(ctx: NodeContext, layer: _Layer, now: Value, h: Value, c: Value) -> tu
     """Emit one step from what the gates get of x: the next h and c."""
     p = layer.p
     sums = ctx.plus(ctx.matmul(h, layer.from_h, trans_b=True, zeros=(None, None)), layer.from_h_bias)
-    more = rescaled(ctx, sums, layer.from_h_factors, 1, Affine(np.float32(1), 0, DType.INT32), _WIDE)
-    both = ctx.elementwise(lambda a, b: saturated(a.cast(DType.INT32) + b), now, more)
+    more = rescaled(ctx, sums, layer.from_h_factors, 1, _GATE, _GATE.ends)
+    both = ctx.elementwise(lambda a, b: saturated(a + b), now, more)
     there = [k for k in range(_GATES) if p.w[k] is not None]
     parts = dict(zip(there, ctx.split_axis(both, 1, (c.shape[1],) * len(there)), strict=True))
 
@@ -167,21 +171,18 @@ def _step(ctx: NodeContext, layer: _Layer, now: Value, h: Value, c: Value) -> tu
         v, peephole, norm = parts[k], layer.peepholes[k], layer.norms[k]
         if peephole is not None:
             weights, factor = peephole
-            v = ctx.elementwise(
-                lambda a, w, s: saturated(a + scaled(w.cast(DType.INT32) * s.cast(DType.INT32), factor)),
-                *(v, weights, cell),
-            )
+            v = ctx.elementwise(lambda a, w, s: saturated(a + scaled(w * s, factor)), v, weights, cell)
         return v if norm is None else _normalized(ctx, v, norm)
 
     def renewed(old: Sym, f: Sym, g: Sym, i: Sym | None) -> Sym:
         forget = sigmoid_16(f)
         into = ONE - forget if i is None else sigmoid_16(i)
-        kept = rounded_shift(forget * old.cast(DType.INT32), 15)
+        kept = rounded_shift(forget * old, 15)
         new = rounded_shift(into * tanh_16(g, 3), 15 + layer.cell_bits).cast(DType.INT16).cast(DType.INT32)
         total = saturated(kept + new)
         if layer.cell_clip:
             total = total.call("max", -layer.cell_clip).call("min", layer.cell_clip)
-        return total.cast(DType.INT16)
+        return total
 
     c = ctx.elementwise(renewed, c, gate(1, c), gate(_CELL, c), gate(0, c) if 0 in parts else None)
     # The zero point's sign is turned before a projection.
@@ -189,14 +190,11 @@ def _step(ctx: NodeContext, layer: _Layer, now: Value, h: Value, c: Value) -> tu
     factor = float(np.float32(2.0**-15 / float(layer.hidden.scale) * 2.0**-15))
 
     def shown(o: Sym, s: Sym) -> Sym:
-        whole = scaled(sigmoid_16(o) * tanh_16(s.cast(DType.INT32), layer.cell_bits), factor) + zero
+        whole = scaled(sigmoid_16(o) * tanh_16(s, layer.cell_bits), factor) + zero
         return whole.call("max", -128).call("min", 127).cast(DType.INT8)
 
     h = ctx.elementwise(shown, gate(_OUTPUT, c), c)
     return (h if layer.projection is None else _projected(ctx, layer, h, layer.projection)), c
-
-
-_WIDE = (-(2**31), 2**31 - 1)
 
 
 def _projected(ctx: NodeContext, layer: _Layer, h: Value, by: tuple[float, int]) -> Value:
@@ -224,7 +222,7 @@ def _normalized(ctx: NodeContext, v: Value, norm: _Norm) -> Value:
     multiplier, shift = fixed_multiplier(norm.factor)
 
     def unit(a: Sym, m: Sym, s: Sym, w: Sym, b: Sym) -> Sym:
-        y = rescale(a * 1024 - m, *inverse_root(s)) * w.cast(DType.INT32) + b
+        y = rescale(a * 1024 - m, *inverse_root(s)) * w + b
         y = where(y > 0, y + 512, y - 512).call("div", 1024)
         return saturated(rescale(y, multiplier, shift + 12))
 
@@ -249,14 +247,14 @@ def integer_svdf(ctx: NodeContext) -> list[Value]:
         ctx.matmul(x, feature, trans_b=True, zeros=(None, None)), _less_zero(ctx, feature, -given.zero, None)
     )
     first = np.array([float(given.scale * by.scale / held_in.scale)])
-    now = rescaled(ctx, sums, first, 1, _GATE, _GATE.ends)
-    held = ctx.reshape(state, (batch, filters, memory))
+    now = rescaled(ctx, sums, first, 1, _GATE, _GATE_ENDS)
+    held = ctx.cast(ctx.reshape(state, (batch, filters, memory)), DType.INT32)
     now = ctx.reshape(now, (batch, filters, 1))
     held = ctx.concat([ctx.slice_axis(held, 2, 1, memory), now], 2) if memory > 1 else now
-    products = ctx.elementwise(lambda s, w: s.cast(DType.INT32) * w.cast(DType.INT32), held, time)
+    products = ctx.binary("mul", held, ctx.cast(time, DType.INT32))
     # Sums over time and over the ranks of a unit: the latter are adjacent.
     total = ctx.reduce(ctx.reshape(products, (batch, filters // rank, rank * memory)), "sum", (2,), keepdims=False)
     last = np.array([float(held_in.scale * over.scale / np.float32(out.scale[0]))])
     result = Affine(np.float32(out.scale[0]), int(out.zero_point[0]), DType.INT8)
     y = rescaled(ctx, ctx.plus(total, bias), last, 1, result, result.ends)
-    return [y, *next_states(ctx, {4: ctx.reshape(held, state.shape)})]
+    return [y, *next_states(ctx, {4: ctx.cast(ctx.reshape(held, state.shape), DType.INT16)})]
