@@ -4,13 +4,14 @@
     python -m benchmarks.image_coverage MODEL ... [--device adreno_640] [--precision fp16]
 
 MODEL is a name (`python -m benchmarks.compare --list`), a file, or a folder of .onnx files. A launch counts as outside
-if its kernel neither reads nor writes images; layout casts are counted separately. FLOPs and bytes are those of the
-operators, without casts. Views, such as a Reshape's, are no launches and do not count.
+if its kernel neither reads nor writes images, nor reads constants as texels of their buffer; layout casts are counted
+separately. FLOPs and bytes are those of the operators, without casts, in equal parts for each launch of a node. Views,
+such as a Reshape's, are no launches and do not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from rich.table import Table
 from opalite.ir.device.device_descriptions import read_description
 from opalite.kernels import kernels_for
 from opalite.kernels.data_movement.layout_cast import PlaceCastStream
-from opalite.plan.program import NodeReport
+from opalite.plan.program import LaunchStep, Program
 
 from .programs.__main__ import find_models
 from .programs.record import graphs_of, load, plan
@@ -39,9 +40,10 @@ class Share:
     nbytes: float = 0.0
     bytes_outside: float = 0.0
 
-    def add(self, reports: Iterable[NodeReport]) -> None:
+    def add(self, program: Program) -> None:
         """Count the nodes of a plan."""
-        for r in reports:
+        texels = Counter(s.node for s in program.steps if isinstance(s, LaunchStep) and _reads_texels(program, s))
+        for r in program.placement:
             self.launches += r.launches
             if r.op == "PlaceCast":
                 self.casts += r.launches if r.kernel != PlaceCastStream.__name__ else 0
@@ -52,9 +54,15 @@ class Share:
             self.nbytes += r.nbytes
             on_images = any(kernel.name == r.kernel and kernel.images_only for kernel in kernels_for(r.op))
             if not on_images and not any(place.endswith("IMAGE2D") for place in r.places):
-                self.outside += r.launches
-                self.flops_outside += r.flops
-                self.bytes_outside += r.nbytes
+                outside = r.launches - texels[f"{r.origin} node {r.name!r}"]
+                self.outside += outside
+                self.flops_outside += r.flops * outside / r.launches
+                self.bytes_outside += r.nbytes * outside / r.launches
+
+
+def _reads_texels(program: Program, step: LaunchStep) -> bool:
+    """Whether a launch reads constants as texels of their buffer."""
+    return "-DTEXELS=1" in program.sources[step.source].options
 
 
 @click.command(help=__doc__)
@@ -70,7 +78,7 @@ def main(models: tuple[str, ...], device_name: str, precision: str) -> None:
         proto, feeds = load(name)
         share = Share()
         for graph in graphs_of(proto.SerializeToString(deterministic=True), feeds):
-            share.add(plan(graph, device, precision).placement)
+            share.add(plan(graph, device, precision))
         table.add_row(
             Path(name).stem,
             str(share.launches),

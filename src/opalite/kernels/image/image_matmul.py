@@ -54,7 +54,9 @@ class ImageMatmul(ImageKernel):
     def bindings(self, p: MatmulProblem) -> Bindings:
         b = None if _is_packed(p) else IMAGE
         found = []
-        for a, y in SIDES:
+        # Between buffers, constants still come through the texture cache.
+        buffers = [(FLAT, FLAT)] if b is None and p.device.prefers_images else []
+        for a, y in (*SIDES, *buffers):
             kind = layout_kind(y)
             if epilogue_refusal(p.node, kind) is None:
                 found.append(Binding((a, b, *operand_layouts(p.node, kind, y)), (y,)))

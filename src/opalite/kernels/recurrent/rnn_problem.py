@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -95,6 +96,23 @@ class RecurrentProblem(Problem):
 
         return Weight(v, f"{name}:{gates}:{block}:{storage}", prepare)
 
+    def texel_weight(self, block: int) -> Weight:
+        """The recurrent weights as `recurrent_texels`, in words of 32 bits."""
+        storage, gates = self.node.x.type.storage, self.gates
+
+        def prepare(data: Array) -> Array:
+            return recurrent_texels(data, gates, block, storage.np)
+
+        return Weight(self.node.input(2), f"recurrent texels:{gates}:{block}:{storage}", prepare)
+
+    def texels(self, block: int) -> int:
+        """Texels of `texel_weight`; 0 for element types that they do not hold."""
+        size = self.node.x.type.storage.size
+        if size > 4 or self.node.x.type.storage is DType.BFLOAT16:
+            return 0
+        hidden = int(self.op.hidden)
+        return self.directions * ceil_div(hidden, block) * block * ceil_div(hidden, 4 // size)
+
 
 EXPRESSIONS: dict[str, Callable[[Sym, float, float], Sym]] = {
     "Relu": lambda x, a, b: x.call("max", 0.0),
@@ -160,6 +178,20 @@ def recurrent_blocks(r: Array, gates: int, block: int) -> Array:
     """r[D, gates * H, H] as [D, blocks, H, gates, block]."""
     d, _, hidden = r.shape
     return np.moveaxis(in_blocks(r.reshape(d, abs(gates), hidden, hidden), block), -1, 2)
+
+
+def recurrent_texels(r: Array, gates: int, block: int, storage: np.dtype[Any]) -> Array:
+    """r[D, gates * H, H] as words of [D, blocks, H / kept, block, kept, 4].
+
+    A texel of 16 bytes has all gates of a unit for `kept` elements of the state, two of halves.
+    """
+    blocks, kept = recurrent_blocks(r, gates, block), 4 // storage.itemsize
+    d, count, hidden, _, _ = blocks.shape
+    rows = ceil_div(hidden, kept)
+    wide: Array = np.zeros((d, count, rows * kept, block, 4), storage)
+    wide[:, :, :hidden, :, :gates] = blocks.swapaxes(3, 4)
+    texels = wide.reshape(d, count, rows, kept, block, 4).swapaxes(3, 4)
+    return np.ascontiguousarray(texels).view(np.uint32)
 
 
 def bias_blocks(b: Array, gates: int, block: int) -> Array:

@@ -2,6 +2,8 @@
 // all steps. Units of the hidden state lie in blocks of BLOCK, padded with zeros:
 //   z[T, B, D, blocks, GATES, BLOCK]   r[D, blocks, H, GATES, BLOCK]   bias[D, blocks, GATES + RESET_LATE, BLOCK]
 //   peep[D, blocks, 3, BLOCK]
+// With TEXELS r is read as texels of its buffer, of which each has all gates of a unit for KEPT elements of the state:
+//   r[D, blocks, ceil(H / KEPT), BLOCK, KEPT, 4], zeros past H and GATES
 // A work-group of LX x LY work-items serves NB sequences of one direction and `span` of the units: LX side by side
 // along them, PACK units each (a whole block, or one), LY sharing the sums over the state. It takes the steps from
 // `first` to `last`. With SHARED no group has all units; a launch is one step, or one of a step's two `pass`es, and
@@ -29,6 +31,13 @@
 #define ROUNDS 0
 #define ACT(i, v, d) tanh(v)
 #endif
+#include "include/texel_buffer.cl"
+#if TEXELS
+#define RECURRENT QUADS(r)
+#define KEPT (STORAGE == 1 ? 2 : 1)
+#else
+#define RECURRENT global const REAL *r
+#endif
 #define GIVEN global const REAL
 #define TAKE(p, i) LOADV(p, i)
 #include "recurrent/rnn_cell.cl"
@@ -43,8 +52,30 @@
 
 // sum[n][g] = sum over k of h[n][k] * r[k][from + g][u] for `count` gates. With LY > 1 the first work-item of each unit
 // gets it, through `part`, and all work-items of the group must get here.
-static inline void project(local const ACC *h, int units, global const REAL *r, int H, int u, int from, int count,
+static inline void project(local const ACC *h, int units, RECURRENT, int d, int H, int u, int from, int count,
                            ACCV *sum, local ACC *part) {
+#if TEXELS
+    #pragma unroll
+    for (int i = 0; i < NB * count; ++i) sum[i] = (ACCV)0;
+    if (u < units) {
+        const int rows = (H + KEPT - 1) / KEPT, first = (d * (units / BLOCK) + u / BLOCK) * rows * BLOCK + u % BLOCK;
+        for (int row = get_local_id(1); row < rows; row += LY) {
+            const uint4 quad = READ_QUAD(r, first + row * BLOCK);
+            float w[KEPT * 4];
+            #pragma unroll
+            for (int l = 0; l < KEPT; ++l) {
+#if STORAGE == 1
+                vstore4(vload_half4(l, (const half *)&quad), l, w);
+#else
+                vstore4(as_float4(quad), l, w);
+#endif
+                #pragma unroll
+                for (int g = 0; g < count; ++g)
+                    EACH_SEQUENCE sum[n * count + g] += w[l * 4 + from + g] * h[n * units + row * KEPT + l];
+            }
+        }
+    }
+#else
     ACCV odd[NB * GATES];
     #pragma unroll
     for (int i = 0; i < NB * count; ++i) sum[i] = odd[i] = (ACCV)0;
@@ -68,6 +99,7 @@ static inline void project(local const ACC *h, int units, global const REAL *r, 
             EACH_SEQUENCE sum[n * count + g] += odd[n * count + g] + a * h[n * units + (k < H ? k : 0)];
         }
     }
+#endif
 #if LY > 1
     for (int i = 0; i < NB * count; ++i) VSTORE(PACK, sum[i], (i * ITEMS + ITEM) * PACK, part);
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -105,7 +137,7 @@ static inline void take_state(local ACC *out, global const ACC *p, int count, in
 }
 
 __attribute__((reqd_work_group_size(LX, LY, 1)))
-kernel void recurrent_blocks(global const REAL *z, global const REAL *r, global const REAL *bias,
+kernel void recurrent_blocks(global const REAL *z, RECURRENT, global const REAL *bias,
                              global const REAL *peep, global const int *lens, global const REAL *h0,
                              global const REAL *c0, global REAL *y, global REAL *yh, global REAL *yc,
                              global ACC *states, int T, int B, int H, int directions, int span, int first, int last,
@@ -121,7 +153,9 @@ kernel void recurrent_blocks(global const REAL *z, global const REAL *r, global 
     local ACC *cell = next + NB * units;          // [NB][units], see next_state
     local ACC *reset = cell + NB * units;         // [NB][units]: r * h, between a GRU's passes; rounded h
     local ACC *part = reset + NB * units;         // of project
+#if !TEXELS
     r += (size_t)d * units * H * GATES;
+#endif
     bias += (size_t)d * units * (GATES + RESET_LATE);
     peep += (size_t)d * units * 3;
 
@@ -167,7 +201,7 @@ kernel void recurrent_blocks(global const REAL *z, global const REAL *r, global 
         for (int base = begin; base < end && pass == 0; base += LX * PACK) {
             const int u = base + get_local_id(0) * PACK;
             ACCV sum[NB * 2];
-            project(h, units, r, H, u, 0, 2, sum, part);
+            project(h, units, r, d, H, u, 0, 2, sum, part);
             if (get_local_id(1) > 0 || u >= end) continue;
             EACH_SEQUENCE {
                 if (k >= count[n]) continue;
@@ -201,7 +235,7 @@ kernel void recurrent_blocks(global const REAL *z, global const REAL *r, global 
         for (int base = begin; base < end; base += LX * PACK) {
             const int u = base + get_local_id(0) * PACK;
             ACCV sum[NB * LAST_GATES];
-            project(seen, units, r, H, u, GATES - LAST_GATES, LAST_GATES, sum, part);
+            project(seen, units, r, d, H, u, GATES - LAST_GATES, LAST_GATES, sum, part);
             if (get_local_id(1) > 0 || u >= end) continue;
             EACH_SEQUENCE {
                 const int at = n * units + u;

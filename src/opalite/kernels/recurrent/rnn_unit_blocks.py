@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...cost.cost_tables import Windows
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node, Value
 from ...ir.shape_hints import hinted
@@ -103,6 +104,8 @@ class RnnUnitBlocks(Kernel):
         split = int(self.defaults(p)["SPLIT"])
         groups = max(1, batch * p.directions * split)
         walk = 2.0 * steps * batch * p.node.input(2).type.count / p.device.peak_flops / self.share(p.device)
+        if _reads_texels(p):  # the steps wait for their weights
+            walk /= Windows.of(p.device).texture_gain
         idle = max(1.0, p.device.compute_units / groups)
         launches = 1 + (steps * p.passes if split > 1 else 1)
         return walk * idle + launches * p.device.launch_s + cost.bytes / p.device.bandwidth
@@ -115,8 +118,9 @@ class RnnUnitBlocks(Kernel):
         cells = steps * batch * count * blocks * block * p.gates
         z = Scratch("gates", max(1, cells) * node.x.type.storage.size)
         lens, h0, c0 = (node.get(i) for i in (4, 5, 6))
+        reads_texels = _reads_texels(p)
         prepare = (
-            p.block_weight(2, "recurrent", block, recurrent_blocks),
+            p.texel_weight(block) if reads_texels else p.block_weight(2, "recurrent", block, recurrent_blocks),
             p.block_weight(3, "bias", block, bias_blocks),
             p.block_weight(7, "peepholes", block, peephole_blocks),
         )
@@ -125,6 +129,7 @@ class RnnUnitBlocks(Kernel):
         shared = groups > 1
         defines = p.defines | {"SHARED": shared, "PACK": block if p.device.is_cpu else 1, "BLOCK": block}
         defines |= {"ROUNDS": op.rounds_state, **{k: params[k] for k in ("NB", "LX", "LY")}}
+        defines |= {"TEXELS": 1} if reads_texels else {}
         # Where an input is absent its define is 0 and z, never read through it, takes its place.
         names = ("r", "bias", "peep", "lens", "h0", "c0")
         args: Args = {"z": z, "T": steps, "B": batch, "H": hidden, "directions": count}
@@ -158,6 +163,12 @@ def _together(p: RecurrentProblem) -> int:
         return 1
     sizes: tuple[int, ...] = RnnUnitBlocks.space["NB"]
     return next((n for n in sizes if n >= p.node.x.shape[1]), sizes[-1])
+
+
+def _reads_texels(p: RecurrentProblem) -> bool:
+    """Whether the recurrent weights are read through the texture cache at every step: on devices that prefer images."""
+    count = p.texels(_block(p.device))
+    return count > 0 and p.device.reads_texels(count)
 
 
 def _block(device: DeviceInfo) -> int:

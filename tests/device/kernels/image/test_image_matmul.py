@@ -10,12 +10,12 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
-from opalite.ir.place import IMAGE
+from opalite.ir.place import FLAT, IMAGE
 from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels.kernel import Binding
 
 from ....helpers.pairs import pairwise
-from ..conv_checks import find_kernel
+from ..conv_checks import as_adreno, as_gpu, check_kernel, find_kernel
 from .image_checks import check_image
 
 F32 = DType.FLOAT32
@@ -57,6 +57,20 @@ def test_tiles_and_epilogues(rt: Runtime, case: Any, tile: Any, sides: int) -> N
     arrays = [noise(0, *a), noise(1, *b), noise(2, columns), noise(3, *a[:-1], columns)]
     options = {"TM": tile[0], "TB": tile[1], "SPLIT": tile[2], "sides": sides, "flat": (3,) if sides & 2 else ()}
     check_image(rt, "MatMul", "ImageMatmul", attrs, arrays, const=(2,), **options)
+
+
+@pytest.mark.parametrize("case", SHAPES[:4], ids=str)
+def test_constants_are_images_between_buffers_on_an_adreno(rt: Runtime, case: Any) -> None:
+    a, b, trans_b = case
+    expr = parse_expr("add($0, $1); max(%0, 0.0:f32)", [F32] * 2)
+    attrs = {"trans_a": False, "trans_b": trans_b, "exact": False, "epilogue": expr}
+    arrays = [noise(0, *a), noise(1, *b), noise(2, b[-2] if trans_b else b[-1])]
+    binding = Binding((FLAT, None, FLAT), (FLAT,))
+    node = make_node("MatMul", attrs, arrays, const=(1,), binding=binding)
+    kernel, adreno = find_kernel("MatMul", "ImageMatmul"), as_adreno(rt)
+    assert binding in kernel.bindings(kernel.problem(node, adreno.info))
+    assert binding not in kernel.bindings(kernel.problem(node, as_gpu(rt).info))
+    check_kernel(adreno, kernel, node, arrays)
 
 
 @pytest.mark.parametrize("split", [1, 4])

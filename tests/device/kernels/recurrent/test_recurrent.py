@@ -18,6 +18,7 @@ from opalite.kernels.recurrent.persistent_rnn import RnnPersistent
 from opalite.ops.recurrent import ACTIVATIONS, FUNCTIONS, GATES
 
 from ....helpers.pairs import pairwise
+from ..conv_checks import as_adreno, as_gpu, find_kernel
 
 FORMS = [("lstm", False), ("gru", False), ("gru", True), ("rnn", False)]
 """Kinds of layer, and whether the reset gate comes late."""
@@ -122,6 +123,26 @@ def test_weights_that_are_not_constant(rt: Runtime) -> None:
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
 def test_half_storage(rt: Runtime, kind: str) -> None:
     check(rt, *make_case(kind, "bidirectional", (4, 2, 5, 19), True), tolerance=1e-2, precision=DType.FLOAT16)
+
+
+@pytest.mark.parametrize(
+    "form, direction, split, dtype",
+    pairwise(FORMS, ["forward", "bidirectional"], [1, 2], [DType.FLOAT32, DType.FLOAT16]),
+)
+def test_weights_read_as_texels(rt: Runtime, form: tuple[str, bool], direction: str, split: int, dtype: DType) -> None:
+    """On an Adreno, in the same kernel; an odd number of units leaves half a texel of halves empty."""
+    kind, late = form
+    attrs, arrays = make_case(kind, direction, (3, 3, 5, 67), True, linear_before_reset=late)
+    node = make_node("Recurrent", attrs, arrays, const=(1, 2, 3, 7), precision=dtype)
+    kernel, adreno = find_kernel("Recurrent", "RnnUnitBlocks"), as_adreno(rt)
+    params = {"SPLIT": split, "NB": 2, "LX": 32, "LY": 4}
+    *_, walk = kernel.launch(kernel.problem(node, adreno.info), params)
+    assert walk.defines["TEXELS"]
+    assert "TEXELS" not in kernel.launch(kernel.problem(node, as_gpu(rt).info), params)[-1].defines
+    assert walk.args["r"].fn(arrays[2]).dtype == np.uint32
+    tolerance = 2e-5 if dtype is DType.FLOAT32 else 1e-2
+    for got, want in zip(run_node(adreno, kernel, node, arrays, params), node.op.reference(arrays), strict=True):
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
