@@ -88,7 +88,7 @@ class Runtime(Transfers):
     def _open(self, hints: HintProperties) -> None:
         self.hints = hints
         try:
-            self.context = open_context(self.device, self.info.name, hints.context)
+            self.context = open_context(self.device, self.info.title, hints.context)
             self.queue = self.make_queue()
         except DeviceError as e:
             if not hints:
@@ -109,7 +109,7 @@ class Runtime(Transfers):
 
     def make_queue(self, flags: int = 0) -> cl.CommandQueue:
         """Open another in-order queue. flags: of CL_QUEUE_PROPERTIES."""
-        return open_queue(self.context, self.device, self.info.name, self.hints.queue, flags)
+        return open_queue(self.context, self.device, self.info.title, self.hints.queue, flags)
 
     # Programs and launches
 
@@ -141,7 +141,7 @@ class Runtime(Transfers):
     ) -> PreparedLaunch:
         """A launch with its arguments set. grid, group: global and local size; grid is a multiple of group."""
         return PreparedLaunch(
-            program, entry, args, grid, group, label=label, device=self.info.name, counters=self.counters
+            program, entry, args, grid, group, label=label, device=self.info.title, counters=self.counters
         )
 
     @property
@@ -173,7 +173,7 @@ class Runtime(Transfers):
             launches,
             flush_every=self.flush_every,
             holds_gil=self.info.on_host,
-            device=self.info.name,
+            device=self.info.title,
             counters=self.counters,
             replay=None if isinstance(found, str) else found,
         )
@@ -185,7 +185,7 @@ class Runtime(Transfers):
         try:
             self.queue.finish()
         except cl.Error as e:
-            raise translate(e, "Waiting for the device", self.info.name) from e
+            raise translate(e, "Waiting for the device", self.info.title) from e
 
     def check_lost(self, error: DeviceError) -> bool:
         """Return whether the context is dead, probed by a new command. False in forked processes (fork_guard.py)."""
@@ -204,7 +204,7 @@ class Runtime(Transfers):
             cl.enqueue_fill_buffer(queue, buffer, np.uint8(0), 0, 4)
             cl.enqueue_copy(queue, np.empty(4, np.uint8), buffer)
         except cl.Error as e:
-            return isinstance(translate(e, "Trying the device", self.info.name), DeviceMemoryError)
+            return isinstance(translate(e, "Trying the device", self.info.title), DeviceMemoryError)
         except DeviceError as e:
             return isinstance(e, DeviceMemoryError)
         return True
@@ -223,7 +223,7 @@ class Runtime(Transfers):
                     else "the driver opens no other in this process; runs continue in child processes, slower, until "
                     "this process is restarted"
                 )
-                _log.warning("the context of %s is dead (%s): %s", self.info.name, self.lost, outcome)
+                _log.warning("the context of %s is dead (%s): %s", self.info.title, self.lost, outcome)
             return self._replacement
 
     def set_resident_worker(self, loop: Any) -> Any:
@@ -268,7 +268,7 @@ class Runtime(Transfers):
 
     def addresses_of(self, buffers: Sequence[cl.Buffer]) -> list[int]:
         """Device addresses of buffers, on devices with arguments by address. Waits for the queue."""
-        with cl_errors("Reading buffer addresses", self.info.name):
+        with cl_errors("Reading buffer addresses", self.info.title):
             return self._address_probe.find(buffers)
 
     @cached_property
@@ -326,6 +326,6 @@ def find_runtime(request: str | None = None, hints: Hints | None = None) -> Runt
                     "%s emulates a GPU on the CPU, about 100 times slower than a CPU driver: a large model takes "
                     "minutes per run. `pip install pocl-binary-distribution` installs a CPU driver, "
                     "which is then the default",
-                    found.info.name,
+                    found.info.title,
                 )
         return runtime

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from ..cost.cost_tables import EstimateError
 from ..errors import InputError
@@ -17,8 +16,10 @@ from ..ir.device.device_descriptions import description_names
 from ..ir.device.device_info import DeviceInfo
 from .console import make_console
 from .described_device import find_info, print_assumed
+from .json_report import json_option, wants_json
 from .output_files import check_writable, write_text
 from .shared_options import MEMORY_HELP, model_argument, option_value, parse_shapes, precision_option, shape_option
+from .tables import Column, print_table
 
 COUNTS = ("launches", "host_nodes")
 """Figures of a plan that --against lets grow by nothing."""
@@ -39,7 +40,7 @@ AMOUNTS = {"bytes moved": ("bytes_moved",), "bytes held": HELD, "estimated ms": 
 @precision_option
 @click.option("--memory", default="auto", show_default=True, help=MEMORY_HELP)
 @shape_option
-@click.option("--json", "as_json", is_flag=True, help="The plans as JSON, by device.")
+@json_option("Print the plans as JSON, by device.")
 @click.option("-o", "output", default=None, metavar="FILE.json", help="Also write the JSON to a file.")
 @click.option("--against", default=None, metavar="FILE.json", help="Exit with 1 if a plan is worse than in this file.")
 @click.option(
@@ -49,9 +50,7 @@ AMOUNTS = {"bytes moved": ("bytes_moved",), "bytes held": HELD, "estimated ms": 
     show_default=True,
     help="Percent that bytes and estimated time may grow in --against; launches and nodes on the host may not.",
 )
-def command(
-    model: str, devices: str, memory: str, as_json: bool, output: str | None, against: str | None, tolerance: float
-) -> None:
+def command(model: str, devices: str, memory: str, output: str | None, against: str | None, tolerance: float) -> None:
     """Plan MODEL for several devices: kernels, launches, memory and estimated times.
 
     With --against it is a check for CI: exit status 1, and a line for each figure, if a device's plan is worse than the
@@ -74,12 +73,12 @@ def command(
     text = plans_text(records)
     if output is not None:
         write_text(output, text)
-    if as_json:
+    if wants_json():
         click.echo(text, nl=False)
     else:
         console = make_console()
         print_assumed(console, next(iter(plans.values())))
-        console.print(_table(records))
+        print_table(console, _COLUMNS, [_row(name, r) for name, r in records.items()])
         for line in _error_lines({name: found.device for name, found in plans.items()}):
             console.print(line, soft_wrap=True)
     if before is not None:
@@ -154,28 +153,34 @@ def _read_plans(path: str) -> dict[str, Any]:
     return dict(found)
 
 
-def _table(records: Mapping[str, Mapping[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("device", no_wrap=True)
-    table.add_column("precision", no_wrap=True)
-    for title in ("launches", "on host", "images", "moved MB", "held MB", "est. ms", "likely ms"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("kernels", overflow="fold")
-    for name, r in records.items():
-        images = sum(n for place, n in r["layouts"].items() if place.endswith("IMAGE2D"))
-        table.add_row(
-            name,
-            r["precision"],
-            str(r["launches"]),
-            str(r["host_nodes"]),
-            f"{images}/{sum(r['layouts'].values())}",
-            f"{r['bytes_moved'] / 1e6:.1f}",
-            f"{sum(r[part] for part in HELD) / 1e6:.1f}",
-            f"{r['predicted_ms']:.3g}",
-            "{:.2g}-{:.2g}".format(*r["likely_ms"]),
-            ", ".join(f"{n} {k}" for k, n in _heaviest(r["kernels"])),
-        )
-    return table
+_COLUMNS = (
+    Column("device"),
+    Column("precision", rank=1),
+    Column("launches", right=True),
+    Column("on host", right=True, rank=2),
+    Column("images", right=True, rank=3),
+    Column("moved MB", right=True, rank=2),
+    Column("held MB", right=True, rank=1),
+    Column("est. ms", right=True),
+    Column("likely ms", right=True),
+    Column("kernels", least=24, wraps=True, rank=4),
+)
+
+
+def _row(name: str, r: Mapping[str, Any]) -> tuple[str, ...]:
+    images = sum(n for place, n in r["layouts"].items() if place.endswith("IMAGE2D"))
+    return (
+        name,
+        r["precision"],
+        str(r["launches"]),
+        str(r["host_nodes"]),
+        f"{images}/{sum(r['layouts'].values())}",
+        f"{r['bytes_moved'] / 1e6:.1f}",
+        f"{sum(r[part] for part in HELD) / 1e6:.1f}",
+        f"{r['predicted_ms']:.3g}",
+        "{:.2g}-{:.2g}".format(*r["likely_ms"]),
+        ", ".join(f"{n} {k}" for k, n in _heaviest(r["kernels"])),
+    )
 
 
 def _heaviest(kernels: Mapping[str, int]) -> Sequence[tuple[str, int]]:

@@ -46,7 +46,7 @@ class SteadyRuns:
         spread = f", {low:.3g} to {high:.3g} ms" if len(self.traces) > 1 else ""
         of = f"median of {len(self.traces)} runs" if len(self.traces) > 1 else "one run"
         state = "" if self.is_steady else "; not steady yet, --iterations takes more"
-        return f"{ms:.3g} ms an inference, {rate:.4g} {what}/s ({of}{spread}{state})"
+        return f"{ms:.3g} ms an inference, {rate_text(rate)} {what}/s ({of}{spread}{state})"
 
 
 def run_times(session: InferenceSession, feeds: Mapping[str, Any], warmup: int, iterations: int) -> SteadyRuns:
@@ -81,3 +81,8 @@ def run_until_steady(session: InferenceSession, feeds: Mapping[str, Any], most_s
                 found.is_steady = True
                 break
     return found
+
+
+def rate_text(rate: float) -> str:
+    """A rate with three digits or more: 0.512, 63.0, 37,770."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

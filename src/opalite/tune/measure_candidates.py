@@ -119,7 +119,7 @@ class NodeBench:
         WrongResultError unless the outputs equal the first trial's and nothing else was written.
         """
         for event in [launch.enqueue(self.rt.profiling_queue) for launch in run.launches]:
-            wait_for(event, self.rt.info.name)
+            wait_for(event, self.rt.info.title)
         try:
             found = run.results()
         except DeviceError as e:  # write past an output's end, or to lanes past C
@@ -208,10 +208,10 @@ def _timed_runs(
     """(least device seconds of a run, mean host seconds of a run)."""
     started = clock()
     events = _enqueue([*launches] * runs, queue, device)
-    wait_for(events[-1], device.name)
+    wait_for(events[-1], device.title)
     host_s = (clock() - started) / runs
     count = len(launches)
-    seconds = [read_times(e, device.name).seconds for e in events]
+    seconds = [read_times(e, device.title).seconds for e in events]
     sums = [sum(seconds[i : i + count]) for i in range(0, len(seconds), count)]
     least = min(sums)
     return (least + (count - 1) * device.launch_s if least > 0 else host_s), host_s
@@ -223,7 +223,7 @@ def _enqueue(launches: Sequence[PreparedLaunch], queue: Any, device: DeviceInfo)
     for i, launch in enumerate(launches):
         events.append(launch.enqueue(queue))
         if FEW_EVENTS in device.quirks and i % EVENTS == EVENTS - 1:
-            wait_for(events[i - EVENTS + 1], device.name)
+            wait_for(events[i - EVENTS + 1], device.title)
         if TIMER_OUTLIERS in device.quirks:
-            wait_for(events[i], device.name)
+            wait_for(events[i], device.title)
     return events

@@ -189,7 +189,7 @@ def test_build_error_shows_options_source_and_log(rt: Runtime) -> None:
     with pytest.raises(BuildError) as e:
         rt.build("kernel void f(global int *x) { x[0] = undeclared_name; }", "-DTILE=4", "conv.cl")
     text = str(e.value)
-    for part in ("conv.cl", rt.info.name, "-DTILE=4", "undeclared_name"):
+    for part in ("conv.cl", rt.info.title, "-DTILE=4", "undeclared_name"):
         assert part in text
     path = text.split("saved as ")[1].split(" ")[0].rstrip(".")
     with open(path) as f:

@@ -16,7 +16,7 @@ class _Opalite:
         self.version = opalite.__version__
         settings: dict[str, Any] = dict(options.extra)
         self._session = opalite.InferenceSession(options.model, **settings)
-        self.device = self._session.device.name
+        self.device = self._session.device.title
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         results: list[Array] = self._session.run(None, dict(feeds))

@@ -91,7 +91,7 @@ def hint_properties(hints: Hints, device: DeviceInfo) -> HintProperties:
         extension = _find_extension(what, device)
         if extension is None:
             lacking = " nor ".join(e.name for e in _EXTENSIONS[what])
-            sentences.append(f"{what} '{value}' has no effect: {device.name} lists neither {lacking}")
+            sentences.append(f"{what} '{value}' has no effect: {device.title} lists neither {lacking}")
             continue
         (context if extension.of_context else queue).append((extension.key, extension.values[value]))
         sentences.append(f"{what} '{value}' is given to the driver by {extension.name}")

@@ -40,7 +40,7 @@ class DeviceEntry:
     usable: bool = True  # available, with a compiler
 
     def __str__(self) -> str:
-        return f"{self.info.id} [{self.index}] {self.info.name} ({self.info.platform}, {self.info.kind})"
+        return f"{self.info.id} [{self.index}] {self.info.title} ({self.info.platform}, {self.info.kind})"
 
 
 def platform_slug(platform: str) -> str:
@@ -102,7 +102,7 @@ def _matching(wanted: str, usable: Sequence[DeviceEntry]) -> list[DeviceEntry]:
     if match := re.fullmatch(r"(cpu|gpu|accelerator)(?::(\d+))?", wanted):
         kind = sorted((c for c in usable if c.info.kind == match[1]), key=_order)
         return kind if match[2] is None else kind[int(match[2]) :][:1]
-    for fields in (("family", "id", "vendor", "platform"), ("name",)):
+    for fields in (("family", "id", "vendor", "platform"), ("name", "title")):
         found = [c for c in usable if any(wanted in str(getattr(c.info, f)).lower() for f in fields)]
         if found:
             return found

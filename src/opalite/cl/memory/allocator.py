@@ -68,7 +68,7 @@ class Allocator:
             made = block.cut(offset, max(nbytes, _MIN_BYTES))
         except cl.Error as e:
             have = f"a buffer of {block.buffer.size} (alignment {self.info.base_align})"
-            raise translate(e, f"Cutting {nbytes} bytes at {offset} from {have}", self.info.name) from e
+            raise translate(e, f"Cutting {nbytes} bytes at {offset} from {have}", self.info.title) from e
         self._count(0)
         return made
 
@@ -79,7 +79,7 @@ class Allocator:
         """
         if not self.info.fits_image(width, height):
             raise DeviceError(
-                f"an image of {width}×{height} texels exceeds what {self.info.name} allows ({_limits(self.info)}); "
+                f"an image of {width}×{height} texels exceeds what {self.info.title} allows ({_limits(self.info)}); "
                 "keep this tensor in a buffer"
             )
         size = width * height * 4 * dtype.size
@@ -92,7 +92,7 @@ class Allocator:
         count, most = nbytes // _TEXEL_BYTES, self.info.image_buffer_max
         if count > most:
             raise DeviceError(
-                f"an image over a buffer of {count} texels exceeds the {most} that {self.info.name} allows; read the "
+                f"an image over a buffer of {count} texels exceeds the {most} that {self.info.title} allows; read the "
                 "buffer itself"
             )
         kind = cl.ImageFormat(cl.channel_order.RGBA, cl.channel_type.UNSIGNED_INT32)
@@ -124,7 +124,7 @@ class Allocator:
         held = self.counters.bytes_allocated
         reason = f" ({code_name(error.code)})" if error is not None else ""
         return DeviceMemoryError(
-            f"{info.name} has no room for {what} ({nbytes / _MIB:.1f} MiB): its memory is "
+            f"{info.title} has no room for {what} ({nbytes / _MIB:.1f} MiB): its memory is "
             f"{info.global_mem / _MIB:.0f} MiB, its largest buffer {info.max_alloc / _MIB:.0f} MiB, and this process "
             f"allocated {held / _MIB:.0f} MiB so far{reason}. Use a smaller batch or input, precision fp16, or "
             "another device"

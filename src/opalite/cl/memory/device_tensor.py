@@ -85,7 +85,7 @@ class DeviceTensor:
         if rt.transfer_queue is rt.queue:
             rt.finish()
         pending = enqueue()
-        with cl_errors("Waiting for a transfer", rt.info.name):
+        with cl_errors("Waiting for a transfer", rt.info.title):
             rt.transfer_queue.finish()
         del pending
 
@@ -96,11 +96,11 @@ class DeviceTensor:
 
 def wrap_handle(rt: Runtime, handle: int, nbytes: int) -> cl.Buffer:
     """Wrap the cl_mem `handle` as a buffer. Raises DeviceError if the buffer is too small or of another context."""
-    with cl_errors(f"Looking at the memory object {handle:#x}", rt.info.name):
+    with cl_errors(f"Looking at the memory object {handle:#x}", rt.info.title):
         buffer = cl.Buffer.from_int_ptr(handle, True)
         if buffer.context != rt.context:
             raise DeviceError(
-                f"memory object {handle:#x} belongs to another OpenCL context than {rt.info.name}'s: "
+                f"memory object {handle:#x} belongs to another OpenCL context than {rt.info.title}'s: "
                 "make it on the context of this session"
             )
         if buffer.size < nbytes:

@@ -46,7 +46,7 @@ class Transfers:
         try:  # instead of cl_errors, which is slower: every run passes here
             return _enqueue_write(queue or self.queue, target, _contiguous(array), dst_offset=start, is_blocking=wait)
         except cl.Error as e:
-            raise translate(e, f"Writing {array.nbytes} bytes", self.info.name) from e
+            raise translate(e, f"Writing {array.nbytes} bytes", self.info.title) from e
 
     def read(
         self,
@@ -64,14 +64,14 @@ class Transfers:
         try:
             return _enqueue_read(queue or self.queue, source, _contiguous(array), src_offset=start, is_blocking=wait)
         except cl.Error as e:
-            raise translate(e, f"Reading {array.nbytes} bytes", self.info.name) from e
+            raise translate(e, f"Reading {array.nbytes} bytes", self.info.title) from e
 
     def fill(self, buffer: cl.Buffer | BufferSlice, byte: int, nbytes: int, offset: int = 0) -> None:
         """Set `nbytes` bytes of `buffer` from `offset` on to `byte`."""
         self.counters.transfers += 1
         target, start = buffer_and_offset(buffer, offset)
         if nbytes:
-            with cl_errors(f"Filling {nbytes} bytes", self.info.name):
+            with cl_errors(f"Filling {nbytes} bytes", self.info.title):
                 cl.enqueue_fill_buffer(self.queue, target, np.uint8(byte), start, nbytes)
 
     def copy(
@@ -87,7 +87,7 @@ class Transfers:
         source, first = buffer_and_offset(source, source_offset)
         target, start = buffer_and_offset(target, target_offset)
         if nbytes:
-            with cl_errors(f"Copying {nbytes} bytes", self.info.name):
+            with cl_errors(f"Copying {nbytes} bytes", self.info.title):
                 cl.enqueue_copy(self.queue, target, source, byte_count=nbytes, src_offset=first, dst_offset=start)
 
     def copy_lines(
@@ -112,7 +112,7 @@ class Transfers:
         if ends[0] == "buffer":
             self.counters.transfers += 1
             places |= {"is_blocking": False}
-        with cl_errors(f"Copying {lines} lines of {nbytes} bytes", self.info.name):
+        with cl_errors(f"Copying {lines} lines of {nbytes} bytes", self.info.title):
             return cl.enqueue_copy(self.queue, target, source, region=(nbytes, lines, 1), **places)
 
     def write_mapped(
@@ -130,7 +130,7 @@ class Transfers:
     ) -> None:
         self.counters.transfers += 1
         queue, nbytes = queue or self.queue, array.size * dtype.itemsize
-        with cl_errors(f"Mapping {nbytes} bytes", self.info.name):
+        with cl_errors(f"Mapping {nbytes} bytes", self.info.title):
             mapped = cl.enqueue_map_buffer(queue, buffer, access, 0, (nbytes,), np.uint8, is_blocking=True)[0]
             inside = mapped.view(dtype).reshape(array.shape)
             try:
@@ -144,14 +144,14 @@ class Transfers:
     def write_image(self, image: cl.Image, texels: Array, wait: bool = True) -> None:
         """Copy `texels` [height, width, 4] into the image, whose channel type must be the array's dtype."""
         self.counters.transfers += 1
-        with cl_errors(f"Writing an image of {image.width}×{image.height}", self.info.name):
+        with cl_errors(f"Writing an image of {image.width}×{image.height}", self.info.title):
             region = _region(image, texels)
             cl.enqueue_copy(self.queue, image, _contiguous(texels), origin=(0, 0), region=region, is_blocking=wait)
 
     def read_image(self, image: cl.Image, texels: Array, wait: bool = True) -> None:
         """Copy the image into `texels` [height, width, 4]."""
         self.counters.transfers += 1
-        with cl_errors(f"Reading an image of {image.width}×{image.height}", self.info.name):
+        with cl_errors(f"Reading an image of {image.width}×{image.height}", self.info.title):
             region = _region(image, texels)
             cl.enqueue_copy(self.queue, _contiguous(texels), image, origin=(0, 0), region=region, is_blocking=wait)
 

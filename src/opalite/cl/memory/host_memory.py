@@ -27,7 +27,7 @@ def pinned_bytes(context: cl.Context, queue: cl.CommandQueue, info: DeviceInfo, 
     if info.on_host or info.unified_memory or not nbytes:
         return aligned_bytes(nbytes)
     flags, access = cl.mem_flags, cl.map_flags.READ | cl.map_flags.WRITE
-    with cl_errors(f"Reserving {nbytes} bytes of host memory", info.name):
+    with cl_errors(f"Reserving {nbytes} bytes of host memory", info.title):
         buffer = cl.Buffer(context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, nbytes)
         array: Array
         array, _ = cl.enqueue_map_buffer(queue, buffer, access, 0, nbytes, np.uint8, is_blocking=True)

@@ -101,9 +101,9 @@ class InlineUpload:
             return
         self._argument["count"][0] = self._count
         self._count = self._used = 0
-        with cl_errors("Uploading small values", self._rt.info.name):
+        with cl_errors("Uploading small values", self._rt.info.title):
             if code := self._enqueue():
-                raise describe_code(code, "clEnqueueNDRangeKernel", "Uploading small values", self._rt.info.name)
+                raise describe_code(code, "clEnqueueNDRangeKernel", "Uploading small values", self._rt.info.title)
         self._rt.counters.enqueues += 1
 
     @cached_property

@@ -40,7 +40,7 @@ class SourceCompiler:
         """
         if crash:
             raise BuildError(
-                f"the compiler of {self._info.name} crashes ({crash}) on {name or 'a program'} with options "
+                f"the compiler of {self._info.title} crashes ({crash}) on {name or 'a program'} with options "
                 f"{options!r}, with {NO_OPTIMIZATION} too. The source is saved as "
                 f"{_save_source(text, options, key, self._store)}. A newer driver may compile it; "
                 "OPALITE_EXCLUDE_KERNELS excludes kernels by name"
@@ -68,10 +68,10 @@ class SourceCompiler:
             assert program is not None
             log = self._compiler_output(program)
             if not log and e.code != cl.status_code.BUILD_PROGRAM_FAILURE:
-                raise translate(e, f"Building {name or 'a program'}", self._info.name) from e
+                raise translate(e, f"Building {name or 'a program'}", self._info.title) from e
             shown = "\n".join(log.splitlines()[:_LOG_LINES]) or str(e)
             raise BuildError(
-                f"{name or 'a program'} did not compile for {self._info.name} with options {options!r}.\n"
+                f"{name or 'a program'} did not compile for {self._info.title} with options {options!r}.\n"
                 f"The source is saved as {_save_source(text, options, key, self._store)}. The compiler says:\n{shown}"
             ) from e
         if knobs.get("OPALITE_DEBUG") >= 4 and (log := self._compiler_output(program)):
@@ -83,7 +83,7 @@ class SourceCompiler:
         try:
             return assemble(self._context, self._device, retarget(ptx_of(program)))
         except (RetargetError, DeviceError) as e:
-            raise BuildError(f"{name or 'a program'} is for NVIDIA's Hopper, not for {self._info.name}: {e}") from e
+            raise BuildError(f"{name or 'a program'} is for NVIDIA's Hopper, not for {self._info.title}: {e}") from e
 
     def full_options(self, options: str) -> str:
         """`options` and the device's options. Below OPALITE_DEBUG=4 warnings, which PoCL prints, are disabled."""

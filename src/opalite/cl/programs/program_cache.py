@@ -354,7 +354,7 @@ class ProgramCache:
                 self._worker_binaries[missing[number]] = binary
                 _log.warning(
                     "the compiler of %s crashed (%s) on a program with options %r; it is built with %s",
-                    *(self._info.name, crash, missing[number][1], NO_OPTIMIZATION),
+                    *(self._info.title, crash, missing[number][1], NO_OPTIMIZATION),
                 )
             if missing[number] not in self._worker_binaries and (stop is None or not stop()):
                 self._crashes[missing[number]] = crash
@@ -430,7 +430,7 @@ class ProgramCache:
         try:
             return self._load(binary)
         except (cl.Error, UnloadableError) as e:
-            _log.warning("%s refuses a binary from a worker or a bundle: %s", self._info.name, e)
+            _log.warning("%s refuses a binary from a worker or a bundle: %s", self._info.title, e)
             return None
 
     def _load(self, binary: bytes) -> cl._Program:
@@ -448,7 +448,7 @@ class ProgramCache:
         try:
             return pocl.strip_bitcode(bytes(program.get_info(cl.program_info.BINARIES)[0]))
         except cl.Error as e:
-            _log.info("no binary of a program on %s: %s", self._info.name, e)
+            _log.info("no binary of a program on %s: %s", self._info.title, e)
             return b""
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ def check_sizes(graph: Graph, device: DeviceInfo) -> None:
             who = f"output of {v.producer.label}" if v.producer is not None else f"tensor '{v.name}'"
             what = f"{v.type.dtype.short}{list(hint_of(v.shape))}"
             raise DeviceMemoryError(
-                f"{who}: {what} takes {size_text(hint_of(nbytes))}, but {device.name} has "
+                f"{who}: {what} takes {size_text(hint_of(nbytes))}, but {device.title} has "
                 f"{size_text(device.global_mem)} in all. Use a smaller batch or input, or another device"
             )
 

@@ -248,10 +248,10 @@ def plan_options(device: DeviceInfo, options: CompileOptions, keeps_graph: bool 
     if options.precision == "auto" or options.tune != "none":
         what = "precision auto compares programs" if options.precision == "auto" else "tuning measures kernels"
         raise InputError(
-            f"{what} on the device, and {device.name} is only described; choose fp32 or fp16, and no tuning"
+            f"{what} on the device, and {device.title} is only described; choose fp32 or fp16, and no tuning"
         )
     named = options.precision
     policy = PrecisionPolicy.named(named) if isinstance(named, str) else named
     if policy.precision is Precision.FP16_FAST and not device.half_sums:
-        raise InputError(f"precision fp16_fast needs half arithmetic, which {device.name} lacks; use fp16 or fp32")
+        raise InputError(f"precision fp16_fast needs half arithmetic, which {device.title} lacks; use fp16 or fp32")
     return PlanOptions(policy, options.memory, options.strict, late_weights=True, keeps_graph=keeps_graph)

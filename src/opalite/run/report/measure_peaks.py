@@ -64,5 +64,5 @@ def best_seconds(rt: Runtime, launch: PreparedLaunch) -> float:
     for _ in range(_REPEATS):
         event = launch.enqueue(rt.profiling_queue)
         rt.profiling_queue.finish()
-        seconds.append(read_times(event, rt.info.name).seconds)
+        seconds.append(read_times(event, rt.info.title).seconds)
     return max(min(seconds), 1e-9)

@@ -73,7 +73,7 @@ def test_what_the_device_does_not_list_is_said_and_nothing_else(rt: Runtime) -> 
         pytest.skip(f"{rt.info.name} takes hints")
     assert session.runtime is rt
     notes = session.explain(FEEDS).notes
-    assert any(n.startswith(f"performance 'high' has no effect: {rt.info.name} lists neither") for n in notes)
+    assert any(n.startswith(f"performance 'high' has no effect: {rt.info.title} lists neither") for n in notes)
     assert any(n.startswith("priority 'low' has no effect") for n in notes)
 
 

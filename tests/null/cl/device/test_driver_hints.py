@@ -46,7 +46,7 @@ def test_what_a_device_does_not_list_is_left_out_and_told() -> None:
     found = hint_properties(Hints("high", "low"), older)
     assert found.context == ((0x40C2, 0x40C3),)
     assert found.sentences[1] == (
-        f"priority 'low' has no effect: {older.name} lists neither cl_qcom_priority_hint nor cl_khr_priority_hints"
+        f"priority 'low' has no effect: {older.title} lists neither cl_qcom_priority_hint nor cl_khr_priority_hints"
     )
     assert list(supported_hints(older)) == ["performance"]
     cpu = hint_properties(Hints("high", "low"), load("pocl_avx512"))

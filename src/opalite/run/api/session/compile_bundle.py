@@ -177,7 +177,7 @@ def _choose(
     policy, lines = choose_precision(
         model, feeds, device=rt.info.id, memory=options.memory, tolerance=options.tolerance, stores_choice=not made_up
     )
-    lines[0] += f", compiled for {rt.info.name}"
+    lines[0] += f", compiled for {rt.info.title}"
     if made_up:
         lines.append(f"  chosen on random numbers for {', '.join(made_up)}")
     return policy, lines

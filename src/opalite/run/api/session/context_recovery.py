@@ -88,4 +88,4 @@ class Recovery(SessionCore):
 
     def _loss_message(self, rt: Runtime, what: str) -> str:
         advice = "start the process again" if self._fallback_process is not None else "make it anew"
-        return f"{what} was on {rt.info.name}, where a kernel's fault ended the context ({rt.lost}): {advice}"
+        return f"{what} was on {rt.info.title}, where a kernel's fault ended the context ({rt.lost}): {advice}"

@@ -146,7 +146,7 @@ class SessionCore:
         self._array_caches = self._open_array_caches(sess_options)
         self._choice, self._log, self._profiler = choice, log, profiler
         name, seconds = describe_source(given["path_or_bytes"]), dispatcher.load_s
-        log.log(logging.INFO, f"loaded {name} for {rt.info.name} in {seconds:.3f} s")
+        log.log(logging.INFO, f"loaded {name} for {rt.info.title} in {seconds:.3f} s")
         if profiler is not None:
             profiler.add_session("model_loading", started_ns, device=rt.info.id)
         shapes = {a.name: a.shape for a in model.inputs}

@@ -242,7 +242,7 @@ class IOBinding:
             return True
         found = find_device_memory(device_type, device_id)
         if found is not None and found is not rt:
-            raise BindingError(f"{what} cannot be on {found.info.name}: the session runs on {rt.info.name}")
+            raise BindingError(f"{what} cannot be on {found.info.title}: the session runs on {rt.info.title}")
         return found is not None
 
     def _tensor_at(self, word: Any, handle: int, shape: Sequence[int], element_type: Any) -> DeviceTensor:
@@ -298,16 +298,16 @@ def check_device(what: str, name: str, value: Any, rt: Runtime) -> None:
     """Raise BindingError for a tensor on another device than that of `rt`, DeviceLostError for a lost tensor."""
     if isinstance(value, DeviceTensor) and value.rt.lost:
         raise DeviceLostError(
-            f"{what} '{name}' was on {rt.info.name}, where it was lost ({value.rt.lost}): make it anew"
+            f"{what} '{name}' was on {rt.info.title}, where it was lost ({value.rt.lost}): make it anew"
         )
     if isinstance(value, DeviceTensor) and value.rt is not rt:
         if value.rt.info.id == rt.info.id and value.rt.hints != rt.hints:
             raise BindingError(
-                f"{what} '{name}' is in a context of {rt.info.name} with other hints than the session's: bind values "
+                f"{what} '{name}' is in a context of {rt.info.title} with other hints than the session's: bind values "
                 "by the session's io_binding(), or set hints for all by OPALITE_PERFORMANCE and OPALITE_PRIORITY"
             )
         raise BindingError(
-            f"{what} '{name}' is on {value.rt.info.name}, but the session runs on {rt.info.name}: "
+            f"{what} '{name}' is on {value.rt.info.title}, but the session runs on {rt.info.title}: "
             "pass value.numpy(), or open the session on the device of the value"
         )
 

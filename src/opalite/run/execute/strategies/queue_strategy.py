@@ -313,7 +313,7 @@ class Profiled(Queue):
         begin = time.perf_counter()
         pairs = [(launch, launch.enqueue(rt.profiling_queue)) for launch in recording.launches]
         rt.profiling_queue.finish()
-        found = [(launch, read_times(event, rt.info.name)) for launch, event in pairs if event is not None]
+        found = [(launch, read_times(event, rt.info.title)) for launch, event in pairs if event is not None]
         offset = begin - min((times.queued for _, times in found), default=begin)
         for launch, times in found:
             self._recorder(self.instance.step_of(launch), times.shifted(offset))

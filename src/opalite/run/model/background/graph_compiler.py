@@ -103,7 +103,7 @@ class Compiler:
         policy = PrecisionPolicy.named(wanted) if isinstance(wanted, str) else wanted
         if policy.precision is Precision.FP16_FAST and not info.half_sums:
             raise DeviceError(
-                f"precision fp16_fast needs half arithmetic, which {info.name} lacks; "
+                f"precision fp16_fast needs half arithmetic, which {info.title} lacks; "
                 f"use fp16 (half storage, float sums) or fp32"
             )
         return policy

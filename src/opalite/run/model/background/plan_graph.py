@@ -127,6 +127,6 @@ def exclude_failed(rt: Runtime, program: Program, error: BuildError) -> str:
     if not names:
         return ""
     rt.exclude_kernels(names)
-    note = f"{', '.join(names)} left out: the program does not compile on {rt.info.name}"
+    note = f"{', '.join(names)} left out: the program does not compile on {rt.info.title}"
     _log.warning("%s. %s", note, error)
     return note
