@@ -120,6 +120,21 @@ def test_low_bit_weights_are_read_as_texels(rows: int) -> None:
     assert "; asks for full waves" in next(r.why for r in program.placement if r.kernel == step.kernel)
 
 
+def test_parts_of_a_row_stay_views() -> None:
+    """A decoder's q, k and v of one token: a slice of an image is a launch, one of a buffer is none."""
+    g = GraphMaker()
+    q = g.const("q", g.rng.integers(0, 16, (768, 512)).astype(np.uint8))
+    scale = g.const("s", g.rng.random((768, 16)).astype(np.float32))
+    attrs = {"trans_a": False, "trans_b": True, "bits": 4, "block": 32}
+    joint = g.add("first", "QuantizedMatMul", g.input("x", 1, 1, 512), q, scale, None, **attrs)
+    parts = [
+        g.add(f"part{i}", "Slice", joint, starts=(0, 0, 256 * i), steps=(1, 1, 1), sizes=(1, 1, 256)) for i in range(3)
+    ]
+    found = planned(g, g.map("last", lambda a, b, c: a * b + c, *parts), ADRENO)
+    assert "QuantizedGemvGpu" in found
+    assert not any("Slice" in k for k in found), found
+
+
 def test_buffers_where_images_do_not_pay() -> None:
     mali = read_description("mali_g76")
     assert not any(k.startswith("Image") for k in kernels(OPERATORS["Concat"], mali))

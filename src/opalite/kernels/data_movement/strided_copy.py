@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT, Layout, packed
-from ...ir.symbols import always_equal, hint_of
+from ...ir.symbols import always_equal, hint_of, is_multiple
 from ...ops.data_movement import Concat, Slice, Transpose
 from ...ops.operator import Cost
 from ..codegen.vector_types import Vec, vector_load, vector_store
@@ -122,6 +122,19 @@ class SliceCopy(StridedCopy):
         strides = row_major(x_shape)
         first = sum(s * k for s, k in zip(starts, strides, strict=True))
         return [Copy(y_shape, tuple(s * k for s, k in zip(steps, strides, strict=True)), row_major(y_shape), first)]
+
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        """Nothing, beside images, for a part of the input's buffer: a view (plan/memory/buffer_aliasing.py)."""
+        if p.device.prefers_images and self._is_part(p.node, max(p.device.base_align, 64)):
+            return 0.0
+        return super().seconds(p, cost)
+
+    def _is_part(self, node: Node, align: int) -> bool:
+        """Whether the row-major output is contiguous in the input, from a multiple of `align` bytes on."""
+        (copy,) = self.copies(node, FLAT)
+        axes = zip(copy.extents, copy.source, copy.target, strict=True)
+        is_stretch = all(always_equal(n, 1) or always_equal(a, b) for n, a, b in axes)
+        return is_stretch and is_multiple(copy.source_start * node.x.type.storage.size, align)
 
 
 @register

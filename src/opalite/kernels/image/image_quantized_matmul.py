@@ -24,6 +24,7 @@ class ImageQuantizedMatmul(ImageMatmul):
     op = "QuantizedMatMul"
     source = "image/image_quantized_matmul.cl"
     half_sums = False
+    rank = 1  # few rows stay in buffers, where slices of the result are views
     least_terms = 64
     most_rows = _ROWS
     space = {"TM": (8, 4, 2, 1), "TB": (1, 2), "SPLIT": (1, 4, 8, 16)}

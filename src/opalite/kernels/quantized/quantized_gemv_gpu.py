@@ -68,8 +68,9 @@ class QuantizedGemvGpu(QuantizedMatmulKernel):
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
         strips = ceil_div(max(1, p.sizes.m), skinny_rows(p, _GROUP_ROWS))
         widen = strips * Unpacking.of(p.device).in_registers / max(1, p.sizes.m)
-        gain = Windows.of(p.device).texture_gain if p.device.prefers_images else 1.0  # of the words, most of the bytes
-        seconds = super().seconds(p, Cost(cost.flops * (1 + widen), cost.bytes / gain))
+        seconds = super().seconds(p, Cost(cost.flops * (1 + widen), cost.bytes))
+        if p.device.prefers_images:  # which reads words as texels
+            seconds = (seconds - p.device.launch_s) / Windows.of(p.device).texture_gain + p.device.launch_s
         return seconds * 20 if p.device.is_cpu else seconds
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
