@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from .interrupts import end, watch
+from .interrupts import STATUS, end, leave, watch
 
 
 def main() -> None:
     """Run the command line."""
     watch()
     try:
-        from .cli import main as commands
+        try:
+            from .cli import main as commands
 
-        commands(prog_name="opalite")
-    except KeyboardInterrupt:
-        end()
+            commands(prog_name="opalite")
+        except KeyboardInterrupt:
+            end()
+    except SystemExit as e:
+        if e.code == STATUS:
+            leave()
+        raise
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ interrupted, nor are threads joined at exit. A thread that the signal wakes ends
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -63,6 +64,17 @@ def end() -> NoReturn:
     """End an interrupted command: threads and processes at work are not waited for beyond the grace."""
     _tell()
     sys.exit(STATUS)
+
+
+def leave() -> NoReturn:
+    """Leave the process with STATUS, after the functions of atexit.
+
+    CPython kills itself by SIGINT at its end, even if KeyboardInterrupt was caught, where this came out of `exec` of a
+    text, as namedtuples and dataclasses call it.
+    """
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(STATUS)
 
 
 def _tell() -> None:

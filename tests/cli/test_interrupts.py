@@ -98,6 +98,14 @@ def test_code_that_python_cannot_interrupt() -> None:
     assert interrupted(started("-c", STUBBORN), "now").endswith("opalite: interrupted\n")
 
 
+def test_an_interrupt_out_of_a_text_that_is_executed() -> None:
+    """CPython then kills itself by the signal, unless the process leaves before."""
+    stop = "import opalite.cli as c; c.main = lambda **_: exec('raise KeyboardInterrupt')"
+    process = started("-c", f"{stop}\nfrom opalite.__main__ import main\nmain()")
+    assert process.communicate(timeout=120)[1] == "opalite: interrupted\n"
+    assert process.returncode == 130
+
+
 def test_a_closed_pipe() -> None:
     process = started("-m", "opalite", "knobs")
     assert process.stdout is not None
