@@ -13,10 +13,10 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.trace_function import call
 from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.dtype import DType
+from opalite.kernel.testing.single_node import make_node
 from opalite.kernels import kernel_sources
 from opalite.kernels.node_launches import launches_of
 
-from ...helpers.kernel_test_harness import make_node
 from .conv_checks import as_gpu, check_kernel, find_kernel
 
 KNOWN = "#define cl_qcom_reqd_sub_group_size 1\n"
