@@ -93,7 +93,7 @@ def _gone(node: ModelNode, lost: Sequence[dict[str, Any]], is_imported: bool, ru
     if node.follows == "sizes":
         return "sizes", "computed by the host once for each choice of sizes: it follows from these alone"
     if node.scope and not runs:
-        return "idle", "its branch is not taken, or its loop makes no iteration"
+        return "idle", "nothing of its branch, or of its loop's body, is computed in this run"
     return (
         "none",
         "nothing is left of it: its result is its input, or was known from sizes, constants and inputs",

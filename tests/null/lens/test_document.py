@@ -107,6 +107,7 @@ def test_times_add_up(found: dict[str, Any]) -> None:
     assert launches <= header["device_ms"] * 1.001
     assert not header["is_measured"]
     assert "estimates" in header["error"]["words"]
+    assert header["error"]["factor"] >= 1
 
 
 def test_documents_compare_by_the_models_nodes(found: dict[str, Any]) -> None:
