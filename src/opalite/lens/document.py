@@ -23,8 +23,8 @@ from .timeline import add_times, timeline
 SCHEMA = 1
 
 _FACTORS = {"nvidia": 1.8}
-"""The factor by which estimates are off, by family: those of an H200 are 0.64 of measured times, most within 1.13 of that
-(docs/devices.md, `benchmarks.prediction`)."""
+"""The factor by which estimates are off, by family: those of an H200 are 0.64 of measured times, most within a
+factor of 1.13 of that (docs/devices.md, `benchmarks.prediction`)."""
 _FACTOR = 2.0
 """The least factor to expect of families that were never measured."""
 
