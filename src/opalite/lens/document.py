@@ -129,7 +129,7 @@ def _times(profile: Profile | None, found: ProgramParts, device: DeviceInfo) -> 
 
 
 def _error(device: DeviceInfo) -> dict[str, Any]:
-    """How far estimates are off on a device."""
+    """The factor by which estimates are off on a device, and a sentence on it."""
     factor = _FACTORS.get(device.family, _FACTOR)
     basis = "measured on one GPU of this family" if device.family in _FACTORS else "never measured on this family"
     return {
