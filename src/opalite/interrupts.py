@@ -69,8 +69,7 @@ def end() -> NoReturn:
 def leave() -> NoReturn:
     """Leave the process with STATUS, after the functions of atexit.
 
-    CPython kills itself by SIGINT at its end, even if KeyboardInterrupt was caught, where this came out of `exec` of a
-    text, as namedtuples and dataclasses call it.
+    Python's own end joins threads at work, and gives SIGINT its default action back before it has finished.
     """
     atexit._run_exitfuncs()
     sys.stdout.flush()

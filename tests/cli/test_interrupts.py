@@ -98,11 +98,22 @@ def test_code_that_python_cannot_interrupt() -> None:
     assert interrupted(started("-c", STUBBORN), "now").endswith("opalite: interrupted\n")
 
 
-def test_an_interrupt_out_of_a_text_that_is_executed() -> None:
-    """CPython then kills itself by the signal, unless the process leaves before."""
-    stop = "import opalite.cli as c; c.main = lambda **_: exec('raise KeyboardInterrupt')"
-    process = started("-c", f"{stop}\nfrom opalite.__main__ import main\nmain()")
-    assert process.communicate(timeout=120)[1] == "opalite: interrupted\n"
+BUSY = """
+import atexit, sys, threading
+import opalite.cli
+from opalite.__main__ import main
+def interrupted(**_):
+    threading.Thread(target=threading.Event().wait).start()
+    atexit.register(print, "tidied", file=sys.stderr, flush=True)
+    raise KeyboardInterrupt
+opalite.cli.main = interrupted
+main()
+"""
+
+
+def test_threads_at_work_are_not_waited_for() -> None:
+    process = started("-c", BUSY)
+    assert process.communicate(timeout=120)[1] == "opalite: interrupted\ntidied\n"
     assert process.returncode == 130
 
 
