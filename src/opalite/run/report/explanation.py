@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import field
 
@@ -88,8 +89,10 @@ class Explanation:
         if n.epilogue:
             lines.append(f"  epilogue: {n.epilogue}")
         for kernel, layout, seconds, measured in n.candidates:
-            how = "measured" if measured else "expected"
-            lines.append(f"  candidate {kernel} -> {layout}: {1e6 * seconds:.1f} us {how}")
+            how = f"{1e6 * seconds:.1f} us {'measured' if measured else 'expected'}"
+            lines.append(
+                f"  candidate {kernel} -> {layout}: {how if seconds < math.inf else 'only if tuning measures it'}"
+            )
         for kernel, why in n.refusals.items():
             lines.append(f"  refused by {kernel}: {why}")
         return "\n".join(lines)
