@@ -74,7 +74,8 @@ def strided_slice(b: Builder) -> object:
     begin = [int(b.rng.integers(-d - 1, d + 2)) for d in x.shape]
     end = [int(b.rng.integers(-d - 1, d + 2)) for d in x.shape]
     masks = {k: int(b.rng.integers(1 << x.rank)) for k in ("BeginMask", "EndMask")}
-    masks["ShrinkAxisMask"] = int(b.rng.integers(1 << x.rank)) if b.chance(0.3) else 0
+    shrinks = b.chance(0.3) and 0 not in x.shape  # an axis without elements has none to pick
+    masks["ShrinkAxisMask"] = int(b.rng.integers(1 << x.rank)) if shrinks else 0
     for i, d in enumerate(x.shape):
         if masks["ShrinkAxisMask"] >> i & 1:
             strides[i], begin[i] = 1, int(b.rng.integers(-d, d))
