@@ -94,6 +94,8 @@ def _selected_rows(arrays: list[Array], size: Size) -> Boxes | None:
     if len(arrays) != 1:
         return None
     rows = arrays[0].reshape(-1, arrays[0].shape[-1]) if arrays[0].ndim in (2, 3) else np.zeros((0, 0))
+    if arrays[0].ndim == 2 and len(rows) == 1:
+        return None  # as likely the scores of six or seven classes
     if rows.shape[1] not in (6, 7) or not 0 < len(rows) <= 1000 or rows.dtype.kind != "f":
         return None
     if rows.shape[1] == 7:

@@ -17,6 +17,7 @@ from .results import Classes, ClassMap, Drawing, HeatMap, Mask, Points, Result, 
 Array = np.ndarray[Any, Any]
 MOST_CLASSES = 100_000
 _LEAST_SIDE = 8  # of a map
+_LARGEST_STRIDE = 8  # of a map of classes; coarser maps are features
 
 
 def recognize(
@@ -43,7 +44,7 @@ def recognize(
     return (
         _classes(first, labels, top)
         or _text(first, labels)
-        or _image(first, size, preprocess, labels, channels)
+        or _image(first, size, preprocess, labels, channels, arrays)
         or _points(first, size)
     )
 
@@ -86,7 +87,9 @@ def _text(a: Array, labels: Sequence[str]) -> Result | None:
     return Text(f"characters at {a.shape[1]} positions, {'the first' if not blank else 'the last'} means none", texts)
 
 
-def _image(a: Array, size: Size, p: Preprocess, labels: Sequence[str], channels: int | None) -> Result | None:
+def _image(
+    a: Array, size: Size, p: Preprocess, labels: Sequence[str], channels: int | None, outputs: Sequence[Array]
+) -> Result | None:
     planes = _planes(a, size)
     if planes is None:
         return None
@@ -108,7 +111,8 @@ def _image(a: Array, size: Size, p: Preprocess, labels: Sequence[str], channels:
         return HeatMap(f"one number for each of {shaped} pixels", plane.astype(np.float64))
     if sums_to_one and count == 2:
         return Mask(f"two shares for each of {height}x{width} pixels, of which the second is shown", planes[1])
-    if count <= 1000:
+    others = [planes_of.shape[1:] for o in outputs if (planes_of := _planes(o, size)) is not None]
+    if count <= 1000 and width * _LARGEST_STRIDE >= size[0] and set(others) == {(height, width)}:
         told = f"scores of {count} classes for each of {height}x{width} pixels"
         return ClassMap(told, planes.argmax(0), tuple(labels))
     return None

@@ -194,7 +194,7 @@ def test_classes() -> None:
         ((1, 1, 256, 320), Mask),
         ((1, 128, 160, 1), Mask),
         ((128, 160), Mask),
-        ((1, 21, 32, 40), ClassMap),
+        ((1, 21, 64, 80), ClassMap),
     ],
 )
 def test_maps(shape: tuple[int, ...], kind: type[Result]) -> None:
@@ -209,6 +209,18 @@ def test_maps_of_other_numbers() -> None:
     shares = result_of(two / two.sum(1, keepdims=True))
     assert isinstance(shares, Mask)
     assert isinstance(result_of(rng.random((1, 1, 512, 640)).astype(F), channels=1), Drawing)
+
+
+def test_features_are_no_maps_of_classes() -> None:
+    rng = np.random.default_rng(0)
+    assert result_of(rng.normal(size=(1, 64, 16, 20)).astype(F)) is None
+    heads = {str(s): rng.normal(size=(1, 18, 256 // s, 320 // s)).astype(F) for s in (8, 16, 32)}
+    assert recognize(heads, SIZE, PRESETS["0..1"]) is None
+    assert recognize({"out": heads["8"], "aux": heads["8"]}, SIZE, PRESETS["0..1"]) is not None
+
+
+def test_six_scores_are_classes() -> None:
+    assert isinstance(result_of(np.eye(6, dtype=F)[4:5]), Classes)
 
 
 def test_points() -> None:
