@@ -98,7 +98,7 @@ function nodesView() {
     { title: "operator", kind: "kernel", value: (node) => node.op, cell: (node) => [swatch(node.colour), node.op] },
     { title: "name", value: (node) => node.label },
     number("time", (node) => node.ms || null, formatMs),
-    { title: "output", value: (node) => tensorText((node.outputs || [])[0]) },
+    { title: "output", kind: "kernel", value: (node) => tensorText((node.outputs || [])[0]) },
     { title: "where it went", kind: "words", value: (node) => node.fate_words || "" },
   ];
   if (doc.graph.nodes.some((node) => node.error)) {

@@ -161,10 +161,9 @@ def _combined(fn: str, parts: list[Terms]) -> Terms:
 
 
 def fuse_rotary_append(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
-    """The rule for `device`; `memory` as in `find_options`.
+    """Rule: an Append of rotated rows that nothing else reads, at one position, rotates them itself.
 
-    The rule matches an Append of rotated rows at one position, if nothing else reads these rows. The fusion saves a
-    launch, and on GPUs a wait.
+    This saves a launch, and on GPUs a wait. memory: as in `find_options`.
     """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:

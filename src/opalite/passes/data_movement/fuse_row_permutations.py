@@ -24,9 +24,9 @@ _SHORT = {True: 64, False: 32}
 
 
 def fuse_row_permutations(device: DeviceInfo | None) -> Rule:
-    """The rule for `device`.
+    """Rule: a chain of several launches that only move rows becomes a PermuteRows.
 
-    A chain of several launches becomes a PermuteRows. A single Transpose of whole rows next to row-wise operators
+    A single Transpose of whole rows next to row-wise operators
     becomes one too, so that other passes can move it; `unfuse_row_permutation` converts those that remain back.
     """
     short = _SHORT[device is None or device.is_cpu]

@@ -32,7 +32,10 @@ def fuse_epilogues(
     builds: bool = True,
     answers: Answers | None = None,
 ) -> Rule:
-    """The rule for `device`; `memory`, `tier`, `builds` and `answers` as in `find_options`."""
+    """Rule: the kernel that computes a value also applies the expression that alone reads it.
+
+    memory, tier, builds, answers: as in `find_options`.
+    """
     ask = partial(find_options, device=device, memory=memory, tier=tier, builds=builds, answers=answers)
 
     fastest: dict[Node, str | None] = {}  # name of each writer's fastest kernel, cached

@@ -33,11 +33,10 @@ _LOST = 1e-3  # largest loss as a share of a column's norm; rounding to normal h
 
 
 def fuse_norm_matmul(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
-    """The rule for `device`; `memory` as in `find_options`.
+    """Rule: layer normalization whose only reader is a product with a constant becomes one node with it.
 
-    It matches layer normalization over the last axis whose only reader is a product with a constant. The scale is
-    folded into the constant; the bias times the constant is added by the epilogue. A Reshape that keeps the rows may be
-    between the two nodes.
+    The normalization is over the last axis. The scale is folded into the constant; the bias times the constant is added
+    by the epilogue. A Reshape that keeps the rows may be between the two nodes. memory: as in `find_options`.
     """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -110,10 +109,10 @@ class _Rows(NamedTuple):
 
 
 def fuse_norm_skinny_matmul(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
-    """The rule for `device`; `memory` as in `find_options`.
+    """Rule: products with constant matrices normalize their few rows themselves, if they become faster together.
 
-    It matches layer or RMS normalization of up to FEW rows over the last axis, read only by products with constant
-    float or quantized matrices. The rule applies if all these products together become faster. Scale and bias, also
+    The rows are up to FEW, layer or RMS normalized over the last axis, and read only by products with constant float or
+    quantized matrices. memory: as in `find_options`. Scale and bias, also
     from a following expression, become inputs of the products. The products' matrices are unchanged, so that plans for
     other row counts share these matrices.
     """
