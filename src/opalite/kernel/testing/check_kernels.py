@@ -77,14 +77,14 @@ def check_module(module: ModuleType, rt: Runtime) -> Iterator[Check]:
     """Every check of a module's kernels on the device of `rt`. PluginError if it has none."""
     cases = cases_of(module)
     kernels = kernels_of(module)
-    ops = {op.name for op in all_ops().values() if op.__module__ == module.__name__}
+    ops = tuple(op for op in all_ops().values() if op.__module__ == module.__name__)
     if not kernels and not ops:
         raise PluginError(f"{module.__file__} registers no kernel and no operator")
     for case in cases:
-        if case.op.name in ops:
+        if isinstance(case.op, ops):
             yield check_shape_rule(case)
     for kernel in kernels:
-        own = [case for case in cases if case.op.name == kernel.op]
+        own = [case for case in cases if type(case.op) is all_ops().get(kernel.op)]
         if not own:
             yield Check(kernel.name, "", "cases", problem=f"no Case in CASES is of its operator, {kernel.op}")
         for case in own:
