@@ -14,6 +14,7 @@ from ...kernels.kernel import Kernel
 from ...kernels.node_in_layouts import place_node
 from ...layout.kernel_candidates import Option, find_options
 from ...ops.elementwise import run_reference
+from ...ops.operator import all_ops
 from ...run.execute.single_node_executable import NodeRun, SingleNodeExecutable
 from ...tune.measure_candidates import time_launches
 from ..case import Array, Case
@@ -54,10 +55,11 @@ class Race:
 
 def time_module(module: ModuleType, rt: Runtime, tune: bool = False) -> Iterator[Race]:
     """The times of each of the module's cases. tune: at the best point of each kernel's space, not the untuned one."""
-    own = {k.name: k.op for k in kernels_of(module)}
+    kernels = kernels_of(module)
+    own, ops = {k.name for k in kernels}, tuple(all_ops()[k.op] for k in kernels)
     for case in cases_of(module):
-        if case.op.name in own.values():
-            yield _time(case, set(own), rt, tune)
+        if isinstance(case.op, ops):
+            yield _time(case, own, rt, tune)
 
 
 def _time(case: Case, own: set[str], rt: Runtime, tune: bool) -> Race:
