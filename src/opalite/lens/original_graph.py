@@ -133,15 +133,19 @@ def _add_graph(
             made.outputs.append(own[name][0])
             if made.follows:
                 known[name] = made.follows
-        for attribute, body in node.attrs.items():
+        for attribute, body in _attributes(node):
             if isinstance(body, GraphDef):
                 inner = f"{node.label}, {attribute}" if len(node.graphs) > 1 else node.label
                 _add_graph(found, body, f"{scope}/{inner}" if scope else inner, own, known, types)
 
 
+def _attributes(onnx_node: NodeDef) -> Iterable[tuple[str, Any]]:
+    return onnx_node.attrs.items()
+
+
 def _node(node: NodeDef, scope: str, reads: list[str]) -> ModelNode:
     name = node.name or next((o for o in node.outputs if o), "")
-    attributes = {k: _short(v) for k, v in node.attrs.items()}
+    attributes = {k: _short(v) for k, v in _attributes(node)}
     return ModelNode(node.op_type, name, scope, attributes, reads, [], has_bodies=bool(node.graphs))
 
 

@@ -19,6 +19,8 @@ from ..errors import OpaliteError
 from ..importer import ContentsNeededError, ImportRun, ModelImporter, load_model
 from ..ir import Array
 from ..ir.graph import Graph, Node, Value
+from ..ops.conv import ForwardConv
+from ..ops.elementwise import Elementwise
 from .preprocess import IMAGENET_MEAN, PRESETS
 
 SIDE = 64
@@ -158,7 +160,7 @@ def _to_convolution(graph: Graph, entry: Value, array: Array) -> tuple[Node, dic
             continue
         if any(v is not None and not v.is_const and v not in held for v in node.inputs):
             return None
-        if node.op.name.startswith("Conv"):
+        if isinstance(node.op, ForwardConv):
             weights = node.inputs[1]
             return (node, held) if weights is not None and weights.is_const else None
         try:
@@ -184,7 +186,12 @@ def _ratio(graph: Graph, entry: Value, array: Array) -> float | None:
     out = node.outputs[0]
     follower = next((n for n in graph.nodes if out in n.inputs), None)
     others = [v for v in follower.inputs if v is not out] if follower is not None else []
-    if follower is not None and follower.op.name == "Elementwise" and others and all(v and v.is_const for v in others):
+    if (
+        follower is not None
+        and isinstance(follower.op, Elementwise)
+        and others
+        and all(v and v.is_const for v in others)
+    ):
         full, constant = (
             follower.op.reference(_arrays(follower, {**held, out: part}))[0] for part in (full, constant)
         )  # normalisation by channel
