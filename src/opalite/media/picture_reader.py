@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ class PictureReader:
     numbers: Mapping[str, Any] = field(default_factory=dict)
     layout: str = ""
     _chosen: dict[str, Preprocess] = field(default_factory=dict)
+    _accepts: dict[tuple[tuple[str, tuple[int, ...]], ...], bool] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -72,16 +74,25 @@ class PictureReader:
         given = dict(shapes or {})
         dims = given.get(w.name) or (w.example if self.keeps_sizes else w.shape)
         shape = picture_shape(w.name, dims, self.layout)
-        size = open_size(shape, opened.size)
         others = {i.name: given.get(i.name, i.example) for i in self.inputs}
-        if (shape.height is None or shape.width is None) and not accepts(
-            self.model, {**others, w.name: _full(shape, size)}
-        ):
-            width, height = (max(_STEP, round(s / _STEP) * _STEP) for s in size)
-            size = shape.width or width, shape.height or height
+        size = self._accepted_size(w, shape, open_size(shape, opened.size), others)
         if w.name not in self._chosen:
             self._chosen[w.name] = self._choose(w, shape, {**others, w.name: _full(shape, size)})
         return picture_array(opened, w, shape, size, self._chosen[w.name])
+
+    def _accepted_size(
+        self, w: InputSpec, shape: PictureShape, size: tuple[int, int], others: Mapping[str, tuple[int, ...]]
+    ) -> tuple[int, int]:
+        """Round open sizes to multiples of 32 if the model does not take `size`. A film asks once."""
+        if shape.height is not None and shape.width is not None:
+            return size
+        asked = tuple({**others, w.name: _full(shape, size)}.items())
+        if asked not in self._accepts:
+            self._accepts[asked] = accepts(self.model, dict(asked))
+        if self._accepts[asked]:
+            return size
+        width, height = (max(_STEP, round(s / _STEP) * _STEP) for s in size)
+        return shape.width or width, shape.height or height
 
     def choose(self, name: str, preprocess: Preprocess) -> None:
         """Take another conversion for the input `name` from now on."""
@@ -99,7 +110,7 @@ class PictureReader:
             numbers = {"mean": found.mean[::-1], "std": found.std[::-1], **numbers}  # they follow the channels
         return replace(found, **numbers)
 
-    @property
+    @cached_property
     def labels(self) -> list[str]:
         """The names of the model's classes, from its metadata or a file beside it; [] if there are none."""
         return find_labels(self.model, self.metadata)

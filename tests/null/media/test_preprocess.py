@@ -14,6 +14,7 @@ from PIL import Image
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from opalite.errors import InputError
 from opalite.ir.dtype import DType
+from opalite.media import picture_reader
 from opalite.media.answer_check import choose_by_answers
 from opalite.media.first_layer import photograph_like
 from opalite.media.input_spec import InputSpec
@@ -216,3 +217,15 @@ def test_every_mode_of_pixels_keeps_its_brightness(tmp_path: Path, mode: str) ->
     path = tmp_path / "a.tiff"
     made.save(path)
     assert np.abs(np.asarray(open_picture(path))[..., 1].astype(int) - grey).max() <= 4
+
+
+def test_frames_of_one_size_ask_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(picture_reader, "accepts", lambda model, shapes: bool(asked.append(shapes)))
+    inputs = [InputSpec("x", DType.FLOAT32, (1, 3, None, None), (1, 3, 224, 224))]
+    reader = picture_reader.PictureReader("nowhere", inputs, preprocess=PRESETS["raw"])
+    for _ in range(3):
+        assert reader.read(Image.new("RGB", (50, 70))).array.shape == (1, 3, 64, 64)
+    assert asked == [{"x": (1, 3, 70, 50)}]
+    assert reader.read(Image.new("RGB", (60, 70))).array.shape == (1, 3, 64, 64)
+    assert len(asked) == 2
