@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from ...lazy_dataclass import dataclass
-from .gpu_models import ADRENO_LAPTOPS, ADRENO_REGISTERS, AMD, AMD_GFX, INTEL, MALI, MALI_CODENAMES, NVIDIA, POWERVR
+from .gpu_models import ADRENO_REGISTERS, ADRENO_SERIES, AMD, AMD_GFX, INTEL, MALI, MALI_CODENAMES, NVIDIA, POWERVR
 
 TIMER_OUTLIERS = "timer_outliers"  # profiling events now and then report absurd times (Adreno 3xx)
 FEW_EVENTS = "few_events"  # many outstanding events slow the driver: wait for every eighth (Mali)
@@ -81,6 +81,12 @@ def find_family(
         is_old = major is not None and int(major[0]) < _LONG_LOOPS
         quirks = (SOFTWARE, SHALLOW_FLOW, SHORT_LOOPS) if is_old else (SOFTWARE, SHALLOW_FLOW)
         return Family("llvmpipe", "", width, width, quirks)
+    if name.startswith("SwiftShader"):
+        # Google's software driver computes four work-items in a vector. Source: its SIMD::Width.
+        return Family("generic", "", 4, 4, (SOFTWARE,))
+    if kind == "accelerator":
+        # Neither Intel's FPGA emulation nor Qualcomm's signal processors are the vendor's GPU.
+        return Family()
     if kind == "cpu":
         return _cpu(name, platform, version, float_width, driver)
     # Adreno 5xx and later put the model into the version only ("OpenCL 2.0 Adreno(TM) 640").
@@ -93,6 +99,7 @@ def find_family(
 
 def _cpu(name: str, platform: str, version: str, float_width: int, driver: str) -> Family:
     is_arm = re.search(r"aarch64|arm|cortex|neoverse|apple", f"{name} {version}", re.IGNORECASE)
+    is_riscv = re.search(r"riscv", f"{name} {version}", re.IGNORECASE)
     wide = {16: "avx512", 8: "avx2"}.get(float_width, "sse")
     family = "pocl" if platform == "Portable Computing Language" else "generic"
     for vendor in ("intel", "apple"):
@@ -103,16 +110,15 @@ def _cpu(name: str, platform: str, version: str, float_width: int, driver: str) 
         # Seen with 5.0 and 6.0, not with 3.1; 4.0 is untested and assumed to be affected.
         quirks = (FRAGILE_COMPILER, SHARED_VALUES, NO_ASSEMBLY)
     # Two multiply-add units a core, each as wide as a vector register.
-    return Family(family, "neon" if is_arm else wide, 1, 2 * max(float_width, 4), quirks)
+    return Family(family, "neon" if is_arm else "rvv" if is_riscv else wide, 1, 2 * max(float_width, 4), quirks)
 
 
 def _adreno(match: re.Match[str], text: str) -> Family:
-    models = re.findall(r"(?:adreno\D{0,6}|\bFD)([2-9]\d\d)\b", text, re.IGNORECASE)
-    laptop = re.search(r"adreno\S*\s+(X\d|8cx|7c)\b", text, re.IGNORECASE)
-    if models:
-        series = int(models[0][0])
-    elif laptop:
-        series = ADRENO_LAPTOPS.get(laptop[1].upper(), 7)
+    # "642L" and "740v3" are a 642 and a 740.
+    found = re.search(r"(?:adreno\D{0,6}|\bFD)([2-9]\d\d)(?!\d)|adreno\S*\s+(X\d|8cx|7c)\b", text, re.IGNORECASE)
+    model = (found[1] or found[2]).upper() if found else ""
+    if model:
+        series = ADRENO_SERIES.get(model) or (int(model[0]) if model.isdigit() else 7)
     else:
         # Without a model, the OpenCL version bounds the series: 3.0 from 6xx on, 2.0 from 5xx on (4xx has the same
         # waves).
@@ -121,9 +127,8 @@ def _adreno(match: re.Match[str], text: str) -> Family:
     wave = 64 if series >= 6 else 32 if series >= 4 else 1
     lanes = 256 if series >= 6 else 64 if series >= 4 else 32
     quirks = (TIMER_OUTLIERS,) if 0 < series <= 3 else ()
-    generation = f"{series}xx" if models or laptop else ""
-    of_series = ADRENO_REGISTERS.get(generation, (0, 0))
-    waves, registers = ADRENO_REGISTERS.get(models[0], of_series) if models else of_series
+    generation = f"{series}xx" if model else ""
+    waves, registers = ADRENO_REGISTERS.get(model, ADRENO_REGISTERS.get(generation, (0, 0)))
     full = 2 * wave if series >= 4 else 0
     return Family("adreno", generation, wave, lanes, quirks, full, waves, registers)
 
@@ -145,7 +150,7 @@ def _powervr(match: re.Match[str], text: str) -> Family:
         if re.search(pattern, text, re.IGNORECASE):
             return Family("powervr", generation, 32 if generation != "sgx" else 1, 64)
     # GE: one narrow cluster for entry-level phones; the other Rogue models count whole clusters.
-    return Family("powervr", "rogue", 32, 16 if re.search(r"\bGE8", text) else 64)
+    return Family("powervr", "rogue", 32, 16 if re.search(r"\bGE\d", text) else 64)
 
 
 def _apple(match: re.Match[str], text: str) -> Family:
@@ -190,8 +195,8 @@ def _intel(match: re.Match[str], text: str) -> Family:
 # The first match wins: Apple's platform shows AMD and Intel GPUs under their own names, Mesa puts a vendor in front.
 _PARSERS: tuple[tuple[str, Callable[[re.Match[str], str], Family]], ...] = (
     (r"adreno|\bFD[2-9]\d\d\b|\bqualcomm\b", _adreno),
-    (r"\b(?:mali|immortalis)\b", _mali),
-    (r"powervr|\bimg\b", _powervr),
+    (r"\b(?:mali|immortalis)\b|\| arm$", _mali),
+    (r"powervr|\bimg\b|\bimagination\b", _powervr),
     (r"apple (m\d+)", _apple),
     (r"\bV3D \d|videocore", _broadcom),
     (r"nvidia|geforce|quadro|tesla", _nvidia),

@@ -49,10 +49,10 @@ MALI_CODENAMES = {
     "LKRX": "G625",
 }
 
-# Adreno models that do not begin with a digit (Windows laptops) and their series. Sources: Qualcomm's product pages;
-# Mesa's list of GPUs (freedreno_devices.py), which counts X1-45 and X1-85 to the 7xx series and X2-85 and X2-90 to the
-# 8xx series.
-ADRENO_LAPTOPS = {"X1": 7, "X2": 8, "8CX": 6, "7C": 6}
+# Adreno models whose first digit is not their series, most of them of Windows laptops. Sources: Qualcomm's product
+# pages; Mesa's list of GPUs (freedreno_devices.py), which counts X1-45 and X1-85 to the 7xx series and X2-85 and X2-90 to the
+# 8xx series, and the 702 to the 6xx series.
+ADRENO_SERIES = {"X1": 7, "X2": 8, "8CX": 6, "7C": 6, "702": 6}
 
 # Most waves in flight in a compute unit of an Adreno, and bytes of its registers, by model, else by series. Source:
 # TensorFlow Lite's GPU delegate (gpu_info.cc, AdrenoInfo).
@@ -65,7 +65,7 @@ ADRENO_REGISTERS = {
 # Multiply-adds per clock and multiprocessor. Source: NVIDIA's CUDA C++ Programming Guide, table of arithmetic
 # throughput. The first match wins: workstation cards repeat the numbers of other generations.
 NVIDIA = (
-    (r"RTX \d{4}\w* (?:SFF )?Ada|RTX 40\d\d(?! )|GeForce RTX 40\d\d|\bL[24]0?S?\b|\bAD10\d", "ada", 128),
+    (r"RTX \d{3,4}\w* (?:SFF )?Ada|RTX 40\d\d(?! )|GeForce RTX 40\d\d|\bL[24]0?S?\b|\bAD10\d", "ada", 128),
     (r"RTX 20\d\d|GTX 16\d\d|\bT4G?\b|\bT\d{3,4}\b|Quadro RTX|TITAN RTX|\bMX4[35]0\b|\bTU1\d\d\b", "turing", 64),
     (r"\bGB?[23]\d\d\b|\bB[123]00\b|RTX (?:PRO )?50\d\d|RTX PRO|\bGB10\b|\bThor\b", "blackwell", 128),
     (r"\bG?H[128]00\b|\bH20\b", "hopper", 128),
@@ -81,14 +81,20 @@ NVIDIA = (
 AMD = (
     (r"\bcayman|\bturks|\bcaicos|\bbarts|\bcypress|\bjuniper|\bredwood|\bcedar", "terascale", 64),
     (
-        r"\btahiti|\bpitcairn|\bhawaii|\bbonaire|\boland|\btonga|\bfiji|\bellesmere|\bbaffin|\bpolaris|\bkaveri|\bcarrizo",
+        r"\btahiti|\bpitcairn|\b(?:cape)?verde\b|\bhainan|\bhawaii|\bbonaire|\boland|\btonga|\btopaz|\biceland|"
+        r"\bfiji|\bvegam|\bellesmere|\bbaffin|\bpolaris|\bkaveri|\bkabini|\bcarrizo|\bstoney|\bspectre|\bspooky|"
+        r"\bkalindi|\bmullins|RX [45]\d0\b",
         "gcn",
         64,
     ),
     (r"\bvega|\braven|\bpicasso|\brenoir|\blucienne|\bcezanne|\bbarcelo", "gcn5", 64),
     (r"\bnavi ?1\d|RX 5\d{3}\b", "rdna1", 32),
-    (r"\bnavi ?2\d|\bvan ?gogh|\brembrandt|\braphael|\bmendocino|RX 6\d{3}|\b6[68]0M\b|Xclipse 9[23]0", "rdna2", 32),
-    (r"\bnavi ?3\d|\bphoenix|\bhawk|RX 7\d{3}|\b7[4-8]0M\b|PRO W7\d{3}|Xclipse 9[45]0", "rdna3", 32),
+    (
+        r"\bnavi ?2\d|\bvan ?gogh|\brembrandt|\braphael|\bmendocino|RX 6\d{3}|\b6[68]0M\b|Xclipse (?:53|9[23])0",
+        "rdna2",
+        32,
+    ),
+    (r"\bnavi ?3\d|\bphoenix|\bhawk|RX 7\d{3}|\b7[4-8]0M\b|PRO W7\d{3}|Xclipse (?:54|9[45])0", "rdna3", 32),
     (r"\bstrix|\bkrackan|\b8[0-9]{2}M\b|\b80[456]0S\b", "rdna3.5", 32),
     (r"\bnavi ?4\d|RX 9\d{3}\b|AI PRO R9\d{3}", "rdna4", 32),
     (r"Xclipse", "", 32),
@@ -111,19 +117,30 @@ AMD_GFX = (
     ("8", "gcn", 64),
 )
 
-# Source: Intel's compute runtime, table of platforms by device number; names as its driver and Mesa's report them.
+# Source: Intel's compute runtime, table of platforms by device number, which the name holds ("Graphics [0x46a6]") where
+# the driver is older than the device; names as that driver, Mesa's and Beignet report them.
 # Lanes of a compute unit (an execution unit or vector engine): Intel's GPU architecture documents.
 INTEL = (
-    (r"Arc\D{1,8}B3\d0|\bPTL\b", "xe3", 16),
-    (r"Arc\D{1,14}B\d|Graphics \[0x(?:64a0|e2)|Arc\D{1,8}1[34]0V|\bBMG\b|\bLNL\b", "xe2", 16),
-    (r"Arc\D{1,8}1[34]0T|Graphics \[0x7d|\bMTL\b|\bARL\b|Arc\D{1,6}Graphics", "xe-lpg", 8),
-    (r"Arc\D{1,14}A\d|\bDG2\b|\bATS-M|Data Center GPU Flex", "xe-hpg", 8),
-    (r"Data Center GPU Max|\bPVC\b", "xe-hpc", 16),
-    (r"Iris\D{1,6}Xe|UHD\D{0,12}7[0-9]{2}|\bTGL\b|\bRKL\b|\bADL|\bRPL|\bDG1\b", "xe-lp", 8),
-    (r"Iris\D{1,6}Plus Graphics(?! 6\d\d)|\bICL\b|\bEHL\b|\bJSL\b|Gen11", "gen11", 8),
-    (r"HD\D{0,12}[56]\d{2}\b|Plus Graphics 6\d\d|\bSKL|\bKBL|\bCFL|\bCML|\bAPL|\bGLK|Gen9", "gen9", 8),
-    (r"HD\D{0,12}(?:5300|5500|5600|6000|P5700)|Iris\D{1,6}6[12]00|\bBDW|Gen8", "gen8", 8),
-    (r"HD\D{0,12}(?:4\d{3}|5000|2500)|Iris\D{1,6}5[12]00|\bHSW|\bIVB|Gen7", "gen7", 8),
+    (r"\[0x(?:b0[89ab]|fd8)|Arc\D{1,14}B3\d0|\bPTL\b", "xe3", 16),
+    (r"\[0x(?:64[2ab]0|e2)|Arc\D{1,14}B\d|Arc\D{1,14}1[34]0V|\bBMG\b|\bLNL\b", "xe2", 16),
+    (r"\[0x7d|Arc\D{1,14}1[34]0T|\bMTL\b|\bARL\b|Arc\D{1,6}Graphics", "xe-lpg", 8),
+    (r"\[0x(?:56[9abc]|4f8)|Arc\D{1,14}A\d|\bDG2\b|\bATS-M|Data Center GPU Flex", "xe-hpg", 8),
+    (r"\[0x0b[de6]|Data Center GPU Max|\bPVC\b", "xe-hpc", 16),
+    (
+        r"\[0x(?:9a|4c|46|a7|490)|Iris\D{1,6}Xe|UHD\D{0,12}7[0-9]{2}|UHD\D{0,16}1[1-4]th Gen|"
+        r"\bTGL\b|\bRKL\b|\bADL|\bRPL|\bDG1\b",
+        "xe-lp",
+        8,
+    ),
+    (r"\[0x(?:8a|45|4e)|Iris\D{1,6}Plus Graphics(?! 6\d\d)|\bICL\b|\bEHL\b|\bJSL\b|Gen11", "gen11", 8),
+    (
+        r"\[0x(?:19|59|5a|3e|9b|31|87)|HD\D{0,12}[56]\d{2}\b|Plus Graphics 6\d\d|Iris\D{1,20}5[4-8]\d\b|"
+        r"\bSKL|\bKBL|\bCFL|\bCML|\bAPL|\bGLK|Gen9|(?i:skylake|kabylake|coffee lake|broxton)",
+        "gen9",
+        8,
+    ),
+    (r"HD\D{0,12}(?:5300|5500|5600|6000|P5700)|Iris\D{1,20}6[12]00|\bBDW|Gen8|(?i:broadwell|cherryview)", "gen8", 8),
+    (r"HD\D{0,12}(?:4\d{3}|5000|2500)|Iris\D{1,20}5[12]00|\bHSW|\bIVB|Gen7|(?i:haswell|ivybridge|bay tr)", "gen7", 8),
 )
 
 # Names of PowerVR series and models. Source: Imagination's product pages.
