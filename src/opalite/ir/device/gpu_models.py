@@ -50,8 +50,8 @@ MALI_CODENAMES = {
 }
 
 # Adreno models whose first digit is not their series, most of them of Windows laptops. Sources: Qualcomm's product
-# pages; Mesa's list of GPUs (freedreno_devices.py), which counts X1-45 and X1-85 to the 7xx series and X2-85 and X2-90 to the
-# 8xx series, and the 702 to the 6xx series.
+# pages; Mesa's list of GPUs (freedreno_devices.py), which counts X1-45 and X1-85 to the 7xx series, X2-85 and X2-90 to
+# the 8xx series, and the 702 to the 6xx series.
 ADRENO_SERIES = {"X1": 7, "X2": 8, "8CX": 6, "7C": 6, "702": 6}
 
 # Most waves in flight in a compute unit of an Adreno, and bytes of its registers, by model, else by series. Source:
