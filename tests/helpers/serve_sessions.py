@@ -14,8 +14,36 @@ import numpy as np
 
 from opalite.serve.engine import worker_models
 
-SLOW, FAILS, DIES = 1001.0, 1002.0, 1003.0
-"""A row that begins with SLOW takes as many seconds as it says next; FAILS is an error; DIES ends the process."""
+SLOW, FAILS, DIES, HELD = 1001.0, 1002.0, 1003.0, 1004.0
+"""A row that begins with SLOW takes as many seconds as it says next; FAILS is an error; DIES ends the process; HELD
+waits until the test opens the gate of the number that it says next."""
+
+
+class Gates:
+    """Where rows that begin with HELD wait: files in the folder of the model's version."""
+
+    PATIENCE_S = 60.0
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def wait(self, number: float) -> None:
+        """Waits in the worker until the gate is open."""
+        with (self._folder / f"gate_{number:g}.begun").open("a") as begun:
+            begun.write(".")
+        end = time.monotonic() + self.PATIENCE_S
+        while not (self._folder / f"gate_{number:g}.open").exists():
+            assert time.monotonic() < end, f"nobody opened gate {number:g}"
+            time.sleep(0.002)
+
+    def open(self, number: float = 0) -> None:
+        """Lets the rows that wait at the gate go on."""
+        (self._folder / f"gate_{number:g}.open").touch()
+
+    def waiting(self, number: float = 0) -> int:
+        """How many rows have come to the gate."""
+        begun = self._folder / f"gate_{number:g}.begun"
+        return begun.stat().st_size if begun.exists() else 0
 
 
 class Doubler:
@@ -26,6 +54,7 @@ class Doubler:
         if text == "broken":
             raise ValueError("this model is broken")
         self.factor = float(text or 2)
+        self.gates = Gates(Path(path).parent)
         time.sleep(float(options.get("tune") or 0))
 
     def get_inputs(self) -> list[Any]:
@@ -40,6 +69,8 @@ class Doubler:
         for row in x:
             if row[0] == SLOW:
                 time.sleep(float(row[1]))
+            elif row[0] == HELD:
+                self.gates.wait(float(row[1]))
             elif row[0] == FAILS:
                 raise ValueError("a row that fails")
             elif row[0] == DIES:

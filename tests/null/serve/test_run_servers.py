@@ -10,7 +10,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,13 +25,18 @@ from ...helpers.asgi import tensor
 from ...helpers.serving import Double
 
 SUM = json.dumps({"inputs": [tensor(n, "FP32", [1, 4], [1.0, 2, 3, 4]) for n in "ab"]}).encode()
+PATIENCE_S = 60.0
 ROOT = Path(__file__).parents[3]
 CODE = """
 import sys
 from opalite.serve.http.http_server import HttpFront, HttpSettings
 from opalite.serve.run_servers import run
 from tests.helpers.serving import Double
-double = Double(slow_s=float(sys.argv[1]))
+class Telling(Double):
+    async def _wait(self):
+        print("begun", flush=True)
+        await super()._wait()
+double = Telling(slow_s=float(sys.argv[1]))
 run(lambda: double, [HttpFront(HttpSettings(port=0))], 5.0, lambda line: print(line, flush=True))
 """
 
@@ -53,34 +57,38 @@ def process(slow_s: float) -> Iterator[tuple[subprocess.Popen[str], int]]:
         started.wait()
 
 
-def begin(port: int) -> http.client.HTTPConnection:
+def next_line(served: subprocess.Popen[str]) -> str:
+    assert served.stdout is not None
+    return served.stdout.readline().strip()
+
+
+def begin(served: subprocess.Popen[str], port: int) -> http.client.HTTPConnection:
     """A connection with a request that is being answered."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     connection.request("POST", "/v2/models/sums/infer", SUM)
-    time.sleep(0.15)
+    assert next_line(served) == "begun"
     return connection
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_after_what_was_accepted(number: signal.Signals) -> None:
     with process(0.4) as (served, port):
-        connection = begin(port)
+        connection = begin(served, port)
         served.send_signal(number)
         answer = connection.getresponse()
         assert (answer.status, json.loads(answer.read())["outputs"][0]["data"]) == (200, [2.0, 4.0, 6.0, 8.0])
-        assert served.wait(5) == 0
-        assert served.stdout is not None
-        assert served.stdout.read().startswith("stopping within 5 seconds")
+        assert served.wait(PATIENCE_S) == 0
+        assert next_line(served).startswith("stopping within 5 seconds")
 
 
 def test_a_second_signal_ends_it_at_once() -> None:
     with process(60.0) as (served, port):
-        connection = begin(port)
+        connection = begin(served, port)
         served.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
+        assert next_line(served).startswith("stopping within 5 seconds")
         assert served.poll() is None
         served.send_signal(signal.SIGTERM)
-        assert served.wait(2) == 128 + signal.SIGTERM
+        assert served.wait(PATIENCE_S) == 128 + signal.SIGTERM
         connection.close()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -118,10 +117,8 @@ def test_a_client_that_leaves_ends_its_text(served: Served) -> None:
     next(events(answer))
     answer.close()
     connection.close()
-    before = time.monotonic()
     _, answer = ask(served, "generate", {"text_input": PROMPT, **OPTIONS})
     assert json.loads(answer.read())["text_output"] == served.text
-    assert time.monotonic() - before < 10
     with triton.InferenceServerClient(served.place) as client:
         (stats,) = client.get_inference_statistics("writer")["model_stats"]
         assert stats["inference_stats"]["cancel"]["count"] == 1

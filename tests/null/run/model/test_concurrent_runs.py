@@ -67,7 +67,7 @@ def test_as_many_walk_as_there_are_cores() -> None:
     """One is left to the run whose turn it is, if there is one; in the order in which they came."""
     lock = RunLock()
     inside, most = 0, 0
-    guard = threading.Lock()
+    guard, two = threading.Lock(), threading.Event()
 
     def walk() -> None:
         nonlocal inside, most
@@ -75,6 +75,9 @@ def test_as_many_walk_as_there_are_cores() -> None:
             with guard:
                 inside += 1
                 most = max(most, inside)
+            if most == 2:
+                two.set()
+            assert two.wait(LONG_S)
             time.sleep(0.01)
             with guard:
                 inside -= 1

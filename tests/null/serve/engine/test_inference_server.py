@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from opalite.serve.engine.inference_server import Server
-from opalite.serve.engine.model_config import DynamicBatching, ModelConfig, ServerSettings
-from opalite.serve.engine.server_observer import ServerObservers
+from opalite.serve.engine.model_config import DynamicBatching, ModelConfig
 from opalite.serve.engine.worker_pool import Device, Placement, placements_on
 from opalite.serve.wire.infer_messages import InferRequest, InferResponse, RequestedOutput, Tensor
 from opalite.serve.wire.serve_errors import (
@@ -31,58 +27,8 @@ from opalite.serve.wire.serve_errors import (
     WorkerLost,
 )
 
-from ....helpers.serve_sessions import DIES, FAILS, SLOW
-
-FACTORY = "tests.helpers.serve_sessions:doubler"
-
-
-class Seen:
-    """An observer that records all events."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, Any]] = []
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *told: self.calls.append((name, told))
-
-    def of(self, name: str) -> list[Any]:
-        return [told for called, told in self.calls if called == name]
-
-
-def settings_of(folder: Path, **more: Any) -> ServerSettings:
-    return ServerSettings(**{"repository": folder, "session_factory": FACTORY, **more})
-
-
-def write(folder: Path, factor: str = "2", name: str = "m", version: int = 1) -> None:
-    path = folder / name / str(version) / "model.onnx"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(factor)
-
-
-def request(*first: float, rows: int = 1, second: float = 0.0, **more: Any) -> InferRequest:
-    x = np.array([[f, second, i] for f in first or (0.0,) for i in range(rows)], np.float32)
-    return InferRequest("m", (Tensor("x", "FP32", x),), **more)
-
-
-def found(response: InferResponse, name: str) -> Any:
-    return next(t.array for t in response.outputs if t.name == name).tolist()
-
-
-def served(folder: Path, test: Callable[[Server, Seen], Awaitable[None]], started: bool = True, **more: Any) -> Seen:
-    seen = Seen()
-
-    async def run() -> None:
-        server = Server(settings_of(folder, **more))
-        server.observers = ServerObservers([seen])  # type: ignore[list-item]
-        try:
-            await server.start()
-            assert server.ready == started, server.index()
-            await test(server, seen)
-        finally:
-            await server.close(2)
-
-    asyncio.run(asyncio.wait_for(run(), 60))
-    return seen
+from ....helpers.numpy_server import Seen, found, gates, hold, request, served, until, write
+from ....helpers.serve_sessions import DIES, FAILS, HELD
 
 
 def test_answers_statistics_and_what_is_watched(tmp_path: Path) -> None:
@@ -125,20 +71,23 @@ def test_requests_that_wait_share_batches_and_one_that_fails_fails_alone(tmp_pat
     write(tmp_path)
 
     async def test(server: Server, seen: Seen) -> None:
-        first = [asyncio.create_task(server.infer(request(SLOW, second=0.2))) for _ in range(2)]
-        await asyncio.sleep(0.05)
+        gate = gates(tmp_path)
+        first = await hold(server, seen, gate)
         rest = [asyncio.create_task(server.infer(request(f))) for f in (1, 2, FAILS, 3)]
         more = asyncio.create_task(server.infer(request(4, 5, 6, 7)))
+        await until(lambda: seen.of("queued")[-1][2] == 5)
+        gate.open()
         answers = await asyncio.gather(*first, *rest, more, return_exceptions=True)
         failed = [a for a in answers if isinstance(a, BaseException)]
         assert [str(e) for e in failed] == ["a row that fails"]
         assert isinstance(failed[0], Internal)
         good = [a for a in answers[2:] if isinstance(a, InferResponse)]
         assert [[row[0] for row in found(a, "y")] for a in good] == [[2], [4], [6], [8, 10, 12, 14]]
-        again = [asyncio.create_task(server.infer(request(SLOW, second=0.1))) for _ in range(2)]
-        await asyncio.sleep(0.02)
-        joined = await asyncio.gather(*(server.infer(request(float(n))) for n in range(6)))
-        assert [found(a, "size") for a in joined] == [[4]] * 4 + [[2]] * 2
+        again = await hold(server, seen, gate, 1)
+        joined = [asyncio.create_task(server.infer(request(float(n)))) for n in range(6)]
+        await until(lambda: seen.of("queued")[-1][2] == 6)
+        gate.open(1)
+        assert [found(a, "size") for a in await asyncio.gather(*joined)] == [[4]] * 4 + [[2]] * 2
         await asyncio.gather(*again)
 
     served(tmp_path, test, max_batch_size=4)
@@ -151,10 +100,12 @@ def test_rows_are_told_of_but_not_joined_on_a_cpu(tmp_path: Path) -> None:
         config = server.model_config("m")
         assert config["max_batch_size"] == 4
         assert "dynamic_batching" not in config
-        held = [asyncio.create_task(server.infer(request(SLOW, second=0.1))) for _ in range(2)]
-        await asyncio.sleep(0.02)
-        answers = await asyncio.gather(*(server.infer(request(float(n))) for n in range(3)))
-        assert [found(a, "size") for a in answers] == [[1], [1], [1]]
+        gate = gates(tmp_path)
+        held = await hold(server, seen, gate)
+        waiting = [asyncio.create_task(server.infer(request(float(n)))) for n in range(3)]
+        await until(lambda: seen.of("queued")[-1][2] == 3)
+        gate.open()
+        assert [found(a, "size") for a in await asyncio.gather(*waiting)] == [[1], [1], [1]]
         assert found(await server.infer(request(1.0, rows=6)), "size") == [6] * 6
         await asyncio.gather(*held)
 
@@ -165,16 +116,16 @@ def test_a_full_queue_answers_at_once_and_recovers(tmp_path: Path) -> None:
     write(tmp_path)
 
     async def test(server: Server, seen: Seen) -> None:
-        held = [asyncio.create_task(server.infer(request(SLOW, second=0.3))) for _ in range(2)]
-        await asyncio.sleep(0.02)
+        gate = gates(tmp_path)
+        held = await hold(server, seen, gate)
         waiting = [asyncio.create_task(server.infer(request(1.0))) for _ in range(3)]
-        await asyncio.sleep(0.02)
-        before = time.monotonic()
+        await until(lambda: seen.of("queued")[-1][2] == 3)
         with pytest.raises(Busy):
             await server.infer(request())
         with pytest.raises(Busy):
             server.admit("m")
-        assert time.monotonic() - before < 0.05
+        assert not any(task.done() for task in held + waiting)
+        gate.open()
         assert [told[2] for told in seen.of("rejected")] == ["Busy", "Busy"]
         await asyncio.gather(*held, *waiting)
         server.admit("m", "1")
@@ -189,15 +140,15 @@ def test_time_is_over_in_the_queue_and_clients_leave(tmp_path: Path) -> None:
     write(tmp_path)
 
     async def test(server: Server, seen: Seen) -> None:
-        held = [asyncio.create_task(server.infer(request(SLOW, second=0.3))) for _ in range(2)]
-        await asyncio.sleep(0.02)
+        gate = gates(tmp_path)
+        held = await hold(server, seen, gate)
         left = asyncio.create_task(server.infer(request(1.0)))
-        await asyncio.sleep(0.02)
+        await until(lambda: seen.of("queued")[-1][2] == 1)
         left.cancel()
-        before = time.monotonic()
         with pytest.raises(TimedOut, match=r"waited 0\.050 s"):
             await server.infer(request(2.0, parameters={"timeout": 50_000}))
-        assert time.monotonic() - before < 0.2
+        assert not any(task.done() for task in held)
+        gate.open()
         await asyncio.gather(*held)
         assert (await asyncio.gather(left, return_exceptions=True))[0].__class__ is asyncio.CancelledError
         (told,) = server.statistics()
@@ -211,16 +162,14 @@ def test_a_killed_worker_loses_what_it_held_and_no_more(tmp_path: Path) -> None:
     write(tmp_path)
 
     async def test(server: Server, seen: Seen) -> None:
-        held = asyncio.create_task(server.infer(request(SLOW, second=5)))
-        await asyncio.sleep(0.1)
+        held = asyncio.create_task(server.infer(request(HELD)))
+        await until(lambda: gates(tmp_path).waiting() == 1)
         waiting = [asyncio.create_task(server.infer(request(float(n)))) for n in range(5)]
-        await asyncio.sleep(0.02)
+        await until(lambda: len(seen.of("accepted")) == 6)
         (pid,) = server.workers()
         os.kill(pid, signal.SIGKILL)
-        before = time.monotonic()
         with pytest.raises(WorkerLost):
             await held
-        assert time.monotonic() - before < 1
         answers = await asyncio.gather(*waiting)
         assert [found(a, "y")[0][0] for a in answers] == [0, 2, 4, 6, 8]
         assert {p for a in answers for p in found(a, "pid")} == set(server.workers()) != {pid}
@@ -237,7 +186,9 @@ def test_several_workers_take_from_one_queue(tmp_path: Path) -> None:
     write(tmp_path)
 
     async def test(server: Server, seen: Seen) -> None:
-        tasks = [asyncio.create_task(server.infer(request(SLOW, second=0.2))) for _ in range(2)]
+        tasks = [asyncio.create_task(server.infer(request(HELD))) for _ in range(2)]
+        await until(lambda: gates(tmp_path).waiting() == 2)
+        gates(tmp_path).open()
         pids = {p for a in await asyncio.gather(*tasks) for p in found(a, "pid")}
         assert pids == set(server.workers())
         assert len(pids) == 2
@@ -268,12 +219,13 @@ def test_a_new_version_takes_over_without_a_failed_request(tmp_path: Path) -> No
                 await asyncio.sleep(0.002)
 
         asking = [asyncio.create_task(ask()) for _ in range(4)]
-        await asyncio.sleep(0.05)
+        await until(lambda: 2.0 in factors)
         write(tmp_path, "3")
         await server.load("m")
+        await until(lambda: 3.0 in factors)
         write(tmp_path, "5", version=2)
         await server.load("m")
-        await asyncio.wait_for(asyncio.gather(*asking), 20)
+        await asyncio.gather(*asking)
         assert set(factors) == {2.0, 3.0, 5.0}
         assert [(e.version, e.state) for e in server.index()] == [("1", "UNAVAILABLE"), ("2", "READY")]
         write(tmp_path, "broken", version=3)
@@ -313,16 +265,12 @@ def test_the_folder_is_followed(tmp_path: Path) -> None:
     async def test(server: Server, seen: Seen) -> None:
         write(tmp_path, "7", name="other")
         write(tmp_path, "4")
-        end = time.monotonic() + 100
         while not server.model_ready("other") or found(await server.infer(request(1.0)), "y")[0][0] != 4:
-            assert time.monotonic() < end
             await asyncio.sleep(0.05)
         (tmp_path / "other" / "1" / "model.onnx").unlink()
         (tmp_path / "other" / "1").rmdir()
         (tmp_path / "other").rmdir()
-        while server.model_ready("other"):
-            assert time.monotonic() < end
-            await asyncio.sleep(0.05)
+        await until(lambda: not server.model_ready("other"))
 
     served(tmp_path, test, model_control="poll", poll_s=0.1)
 
@@ -332,12 +280,13 @@ def test_closing_finishes_what_was_accepted(tmp_path: Path) -> None:
 
     async def test(server: Server, seen: Seen) -> None:
         pids = list(server.workers())
-        accepted = [asyncio.create_task(server.infer(request(SLOW, second=0.1))) for _ in range(4)]
-        await asyncio.sleep(0.02)
-        closing = asyncio.create_task(server.close(5))
-        await asyncio.sleep(0.02)
+        accepted = [asyncio.create_task(server.infer(request(HELD))) for _ in range(4)]
+        await until(lambda: gates(tmp_path).waiting() == 1 and len(seen.of("accepted")) == 4)
+        closing = asyncio.create_task(server.close(60))
+        await until(lambda: not server.ready)
         with pytest.raises(NotReady, match="closing"):
             await server.infer(request())
+        gates(tmp_path).open()
         assert all(isinstance(a, InferResponse) for a in await asyncio.gather(*accepted))
         await closing
         assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
@@ -349,11 +298,12 @@ def test_a_signal_to_the_whole_service_leaves_the_end_to_the_server(tmp_path: Pa
     write(tmp_path)
 
     async def test(server: Server, seen: Seen) -> None:
-        task = asyncio.create_task(server.infer(request(SLOW, second=0.3)))
-        await asyncio.sleep(0.1)
+        task = asyncio.create_task(server.infer(request(HELD)))
+        await until(lambda: gates(tmp_path).waiting() == 1)
         for pid in server.workers():
             os.kill(pid, signal.SIGTERM)
             os.kill(pid, signal.SIGINT)
+        gates(tmp_path).open()
         assert (await task).model == "m"
 
     seen = served(tmp_path, test)
@@ -364,11 +314,9 @@ def test_closing_ends_what_takes_longer_than_the_grace(tmp_path: Path) -> None:
     write(tmp_path)
 
     async def test(server: Server, seen: Seen) -> None:
-        accepted = [asyncio.create_task(server.infer(request(SLOW, second=30))) for _ in range(4)]
-        await asyncio.sleep(0.05)
-        before = time.monotonic()
+        accepted = [asyncio.create_task(server.infer(request(HELD))) for _ in range(4)]
+        await until(lambda: gates(tmp_path).waiting() == 1 and len(seen.of("accepted")) == 4)
         await server.close(0.2)
-        assert time.monotonic() - before < 8
         failed = await asyncio.gather(*accepted, return_exceptions=True)
         assert {type(e) for e in failed} == {WorkerLost, NotReady}
 

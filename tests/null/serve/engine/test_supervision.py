@@ -19,8 +19,8 @@ from opalite.serve.engine.worker_pool import most_instances
 from opalite.serve.engine.worker_process import _CODE
 from opalite.serve.wire.serve_errors import Invalid, TimedOut, WorkerLost
 
-from ....helpers.serve_sessions import SLOW
-from .test_inference_server import Seen, found, request, served, write
+from ....helpers.numpy_server import Seen, found, gates, request, served, until, write
+from ....helpers.serve_sessions import HELD, SLOW
 
 LONG_S = 1000.0
 """Nobody waits for such a run to end."""
@@ -34,8 +34,8 @@ def test_a_run_that_hangs_is_killed_after_its_timeout_and_replaced(tmp_path: Pat
     write(tmp_path)
 
     async def test(server: Server, seen: Seen) -> None:
-        hung = asyncio.create_task(server.infer(request(SLOW, second=LONG_S)))
-        await asyncio.sleep(0.1)
+        hung = asyncio.create_task(server.infer(request(HELD)))
+        await until(lambda: gates(tmp_path).waiting() == 1)
         waiting = [asyncio.create_task(server.infer(request(float(n)))) for n in range(3)]
         with pytest.raises(TimedOut, match=r"took longer than 0\.5 s and was cancelled"):
             await hung
@@ -79,8 +79,8 @@ def test_a_stopped_worker_is_replaced(tmp_path: Path) -> None:
 
     async def test(server: Server, seen: Seen) -> None:
         (pid,) = server.workers()
-        held = asyncio.create_task(server.infer(request(SLOW, second=LONG_S)))
-        await asyncio.sleep(0.1)
+        held = asyncio.create_task(server.infer(request(HELD)))
+        await until(lambda: gates(tmp_path).waiting() == 1)
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(WorkerLost, match="no sign of life"):
             await held
@@ -177,7 +177,7 @@ def test_a_worker_ends_with_its_server_during_a_run(tmp_path: Path) -> None:
         while (message := side.receive()[0])["op"] == "alive":
             pass
         assert message["op"] == "ready", message
-        x = request(SLOW, second=LONG_S).inputs[0].array
+        x = request(HELD).inputs[0].array
         from opalite.run.api.process.shared_memory import Block
 
         block = Block.make(x.nbytes)
@@ -193,7 +193,8 @@ def test_a_worker_ends_with_its_server_during_a_run(tmp_path: Path) -> None:
             "parameters": {},
         }
         side.send(run, [block.fd])
-        time.sleep(0.2)
+        while not gates(tmp_path).waiting():
+            time.sleep(0.002)
         own.close()
         worker.wait(60)
     finally:

@@ -129,7 +129,7 @@ def test_the_repository(served: tuple[Double, str], client: Any) -> None:
 
 def test_a_deadline_and_a_client_that_leaves_end_the_request(served: tuple[Double, str], client: Any) -> None:
     double = served[0]
-    double.slow_s = 5.0
+    double.slow_s = 60.0
     try:
         before = double.cancelled
         assert failure(lambda: client.infer("sums", two(), client_timeout=0.1))[0] == "StatusCode.DEADLINE_EXCEEDED"
@@ -174,7 +174,7 @@ def test_damaged_messages_are_refused_and_the_server_lives(served: tuple[Double,
 def wait_for(true: Any) -> None:
     import time
 
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not true():
         assert time.monotonic() < end
         time.sleep(0.002)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import socket
 import threading
@@ -20,19 +21,21 @@ from opalite.serve.wire.listening_front import Key
 from ....helpers.asgi import tensor
 from ....helpers.serving import Double
 
-LIMITS = HttpLimits(header_bytes=4096, header_s=0.3, body_s=0.4, idle_s=0.5, connections=4, body_bytes=1 << 20)
+LIMITS = HttpLimits(header_bytes=4096, connections=4, body_bytes=1 << 20)
+HASTY = dataclasses.replace(LIMITS, header_s=0.3, body_s=0.4, idle_s=0.5)
+PATIENCE_S = 60.0
 SUM = json.dumps({"inputs": [tensor(n, "FP32", [1, 4], [1.0, 2, 3, 4]) for n in "ab"]}).encode()
 
 
 @contextmanager
 def running(double: Double, limits: HttpLimits = LIMITS) -> Iterator[Callable[[], socket.socket]]:
     front = HttpFront(HttpSettings(port=0, limits=limits))
-    with serving(lambda: double, [front], grace_s=2.0) as (address,):
+    with serving(lambda: double, [front], grace_s=PATIENCE_S) as (address,):
         host, _, port = address.removeprefix("http://").partition(":")
         opened: list[socket.socket] = []
 
         def connect() -> socket.socket:
-            opened.append(socket.create_connection((host, int(port)), timeout=5))
+            opened.append(socket.create_connection((host, int(port)), timeout=PATIENCE_S))
             return opened[-1]
 
         yield connect
@@ -45,6 +48,13 @@ def server() -> Iterator[tuple[Double, Callable[[], socket.socket]]]:
     double = Double()
     with running(double) as connect:
         yield double, connect
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[Callable[[], socket.socket]]:
+    """Connections of a server that waits less than a second."""
+    with running(Double(), HASTY) as connect:
+        yield connect
 
 
 def request(path: str, body: bytes = b"", **headers: str) -> bytes:
@@ -76,7 +86,7 @@ def is_closed(s: socket.socket) -> bool:
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 3
+    end = time.monotonic() + PATIENCE_S
     while not condition() and time.monotonic() < end:
         time.sleep(0.005)
     return condition()
@@ -139,14 +149,13 @@ def test_a_head_and_its_body_are_told_apart_wherever_they_are_cut(server: Any) -
 
 
 @pytest.mark.parametrize("first", [b"", b"POST /v2 HTTP/1.1\r\nhost: x\r\n", b"GET /v2 HTTP/1.1\r\nx: "])
-def test_headers_have_to_come_in_time(server: Any, first: bytes) -> None:
-    _, connect = server
-    s = connect()
+def test_headers_have_to_come_in_time(hasty: Any, first: bytes) -> None:
+    s = hasty()
     s.sendall(first)
     started = time.monotonic()
     assert answer(s)[0] == 408
     assert is_closed(s)
-    assert 0.2 < time.monotonic() - started < 2
+    assert time.monotonic() - started > 0.2
 
 
 @pytest.mark.parametrize("headers", [b"x: " + b"y" * 300_000, b"x: y\r\n" * 2000, b"x" * 300_000])
@@ -165,23 +174,21 @@ def test_headers_have_a_size(server: Any, headers: bytes) -> None:
     assert is_closed(s)
 
 
-def test_bodies_have_to_come_in_time(server: Any) -> None:
-    _, connect = server
+def test_bodies_have_to_come_in_time(hasty: Any) -> None:
     for size in (500, 50_000):
-        s = connect()
+        s = hasty()
         s.sendall(request("/v2/models/sums/infer", SUM + b" " * size)[:-size])
         assert answer(s)[0] == 408
         assert is_closed(s), "what is left of the body does not come either"
 
 
-def test_idle_connections_are_closed(server: Any) -> None:
-    _, connect = server
-    s = connect()
+def test_idle_connections_are_closed(hasty: Any) -> None:
+    s = hasty()
+    started = time.monotonic()
     s.sendall(request("/v2/models/sums/infer", SUM))
     assert answer(s)[0] == 200
-    started = time.monotonic()
     assert is_closed(s)
-    assert 0.3 < time.monotonic() - started < 3
+    assert time.monotonic() - started > 0.3
 
 
 def test_there_are_only_so_many_in_use() -> None:
@@ -212,7 +219,7 @@ def test_what_is_no_request_is_refused(server: Any, garbage: bytes) -> None:
 
 
 def test_a_client_that_leaves_takes_its_request_along() -> None:
-    double = Double(slow_s=5.0)
+    double = Double(slow_s=PATIENCE_S)
     with running(double) as connect:
         s = connect()
         s.sendall(request("/v2/models/sums/infer", SUM))
@@ -232,15 +239,15 @@ def test_a_client_that_leaves_ends_the_text() -> None:
             s.recv(4096)
         s.close()
         assert eventually(lambda: double.cancelled == 1)
-        assert double.pieces < 500
+        assert double.pieces < 3000
 
 
 def test_stopping_finishes_what_was_accepted() -> None:
     double = Double(slow_s=0.3)
     front = HttpFront(HttpSettings(port=0, limits=LIMITS))
-    with serving(lambda: double, [front], grace_s=2.0) as (address,):
+    with serving(lambda: double, [front], grace_s=PATIENCE_S) as (address,):
         place = "127.0.0.1", int(address.rpartition(":")[2])
-        s, idle = socket.create_connection(place, timeout=5), socket.create_connection(place, timeout=5)
+        s, idle = (socket.create_connection(place, timeout=PATIENCE_S) for _ in range(2))
         s.sendall(request("/v2/models/sums/infer", SUM))
         assert eventually(lambda: bool(double.requests))
     assert double.finished == 1
@@ -248,7 +255,7 @@ def test_stopping_finishes_what_was_accepted() -> None:
     assert is_closed(s)
     assert is_closed(idle)
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(place, timeout=5)
+        socket.create_connection(place, timeout=PATIENCE_S)
     s.close()
     idle.close()
 
@@ -257,7 +264,7 @@ def test_what_takes_longer_than_the_grace_is_told() -> None:
     double = Double(slow_s=30)
     front = HttpFront(HttpSettings(port=0, limits=LIMITS))
     with serving(lambda: double, [front], grace_s=0.2) as (address,):
-        s = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=5)
+        s = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=PATIENCE_S)
         s.sendall(request("/v2/models/sums/infer", SUM))
         assert eventually(lambda: bool(double.requests))
     assert answer(s) == (503, {"error": "the server stops; the request was not finished in time"})
@@ -307,7 +314,7 @@ def test_a_request_on_its_way_when_the_server_stops_is_answered(monkeypatch: pyt
     def send_late() -> None:
         with suppress(ConnectionError):
             while True:  # until the port is closed
-                socket.create_connection(place, timeout=5).close()
+                socket.create_connection(place, timeout=PATIENCE_S).close()
         s.sendall(request("/v2/models/sums/infer", SUM))
         statuses.append(answer(s)[0])
 
@@ -363,7 +370,7 @@ def test_health_has_a_port_of_its_own() -> None:
     assert not health.is_open
     with serving(Double, [front, health]) as addresses:
         place = "127.0.0.1", int(addresses[1].rpartition(":")[2])
-        with socket.create_connection(place, timeout=5) as s:
+        with socket.create_connection(place, timeout=PATIENCE_S) as s:
             for path, status in (("live", 200), ("ready", 200)):
                 s.sendall(b"GET /v2/health/%s HTTP/1.1\r\nhost: x\r\n\r\n" % path.encode())
                 assert answer(s)[0] == status
