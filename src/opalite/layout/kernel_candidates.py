@@ -146,9 +146,9 @@ def find_options(
     return options, refusals
 
 
-def least_seconds(node: Node, device: DeviceInfo, memory: Memory | None) -> float:
+def least_seconds(node: Node, device: DeviceInfo, memory: Memory | None, answers: Answers | None = None) -> float:
     """Estimated time of the fastest kernel for `node`; infinite if there is none."""
-    options, _ = find_options(node, device, memory)
+    options, _ = find_options(node, device, memory, answers=answers)
     return options[0].seconds if options else math.inf
 
 

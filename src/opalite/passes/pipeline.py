@@ -10,7 +10,7 @@ from ..ir.precision import PrecisionPolicy
 from ..kernels.kernel import Tier
 from ..layout.assign_layouts import pick_kernels
 from ..layout.insert_casts import insert_casts
-from ..layout.kernel_candidates import Answers, Measured
+from ..layout.kernel_candidates import Measured
 from .attention.attention_heads import share_kv_heads, split_batch_heads
 from .attention.attention_views import (
     absorb_input_transpose,
@@ -91,8 +91,9 @@ def optimise(
     run_rule(graph, "fuse_requantize", fuse_requantize, ctx)
     # GPUs' general kernels multiply floats only.
     multiplier = None if tier == "generic" and device is not None and not device.is_cpu else device
-    run_rule(graph, "to_integer_product", to_integer_product(multiplier, policy, tier), ctx)
-    run_rule(graph, "widen_integer_product", widen_integer_product(multiplier, tier), ctx)
+    answers = None if multiplier is None else ctx.answers_on(multiplier)
+    run_rule(graph, "to_integer_product", to_integer_product(multiplier, policy, tier, answers), ctx)
+    run_rule(graph, "widen_integer_product", widen_integer_product(multiplier, tier, answers), ctx)
     run_rule(graph, "keep_quantized", keep_quantized(), ctx)
     if low_memory:
         run_rule(graph, "quantize_weights", quantize_weights(), ctx)
@@ -157,7 +158,7 @@ def place(
         run_rule(graph, "fuse_norm_matmul", fuse_norm_matmul(device, memory), ctx)
         run_rule(graph, "fuse_rotary_append", fuse_rotary_append(device, memory), ctx)
     run_rule(graph, "share_concat_prefix", share_concat_prefix(device), ctx)
-    answers = Answers(device)
+    answers = ctx.answers_on(device)
     run_rule(graph, "fuse_epilogues", fuse_epilogues(device, memory, tier, builds, answers), ctx)
     pick_kernels(graph, device, strict, memory, measured, tier, builds, answers)
     insert_casts(graph, device, measured, tier, answers)

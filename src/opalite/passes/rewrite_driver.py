@@ -9,9 +9,11 @@ from functools import cached_property
 
 from .. import knobs
 from ..ir.check_graph import check_graph
+from ..ir.device.device_info import DeviceInfo
 from ..ir.graph import Graph, Node, Origin, Value, new_value
 from ..ir.patch import Patch, apply_patches
 from ..ir.tensor_type import Shape, TensorType
+from ..layout.kernel_candidates import Answers
 from ..ops.data_movement import Reshape
 
 Uses = Mapping[Value, list[Node]]
@@ -35,7 +37,7 @@ class Rewrite:
 class Context:
     """State shared by the passes over one graph: options, the rewrite budget and rewrite counts.
 
-    log: gets every rewrite, if it is a list.
+    log: gets every rewrite, if it is a list. answers: what kernels answered so far, for one device and one plan.
     """
 
     check: bool = field(default_factory=lambda: bool(knobs.get("OPALITE_CHECK")))
@@ -43,6 +45,13 @@ class Context:
     debug: int = field(default_factory=lambda: int(knobs.get("OPALITE_DEBUG")))
     applied: dict[str, int] = field(default_factory=dict)
     log: list[Rewrite] | None = None
+    answers: Answers | None = None
+
+    def answers_on(self, device: DeviceInfo) -> Answers:
+        """The cache of kernels' answers on `device`, the same for all passes over the graph."""
+        if self.answers is None or self.answers.device is not device:
+            self.answers = Answers(device)
+        return self.answers
 
     def spend(self, rule: str) -> bool:
         """Count one rewrite of `rule`; False if OPALITE_STOP_AFTER is used up."""

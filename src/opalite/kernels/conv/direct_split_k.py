@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,37 +39,15 @@ class ConvSplitK(PackedConv):
         return p.packed_refusal or p.merge_refusal(p.block, p.block)
 
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
-        items, tile = params["LX"] * params["SPLIT"], params["TP"] * params["TB"]
-        pack = p.block
-        if items > min(_MOST_ITEMS, p.device.max_work_group_size) or params["SPLIT"] > p.device.max_work_item_sizes[1]:
-            return f"the group exceeds {min(_MOST_ITEMS, p.device.max_work_group_size)} work-items"
-        if tile * pack > _ACCUMULATORS:
-            return f"the tile exceeds {_ACCUMULATORS} accumulators"
-        if params["SPLIT"] > 1 and items * tile * pack * 4 > p.device.local_mem:
-            return f"the partial sums do not fit the {p.device.local_mem} bytes of local memory"
-        return None
+        return _tile_illegal(params, p.block, p.device)
 
     def defaults(self, p: ConvProblem) -> Params:
-        points = self.points(p)
-        if not p.device.local_mem_dedicated:  # partial sums would go through global memory
-            points = (point for point in points if point["SPLIT"] == 1)
-        known: dict[tuple[int, ...], float] = {}  # unrolled iterations do not count
-
-        def order(point: Params) -> tuple[float, int]:
-            tile = tuple(point[name] for name in ("LX", "SPLIT", "TP", "TB"))
-            if tile not in known:
-                known[tile] = self._cycles(p, point)
-            return known[tile], -point["UNROLL"]
-
-        return min(points, key=order)
-
-    def _cycles(self, p: ConvProblem, params: Params) -> float:
-        return split_cycles(p.groups(p.block, p.block), p.positions, math.prod(p.window.kernel), params, p.device)
+        return _find_tile(p.groups(p.block, p.block), p.positions, math.prod(p.window.kernel), p.device)
 
     def untuned_cycles(self, p: ConvProblem) -> float:
         """Cycles from launch to launch with untuned parameters, scaled from the estimate that ranks parameters."""
-        c = SplitConv.of(p.device)
-        return c.begin_and_end + c.slower * self._cycles(p, self.defaults(p))
+        c, groups, taps = SplitConv.of(p.device), p.groups(p.block, p.block), math.prod(p.window.kernel)
+        return c.begin_and_end + c.slower * split_cycles(groups, p.positions, taps, self.defaults(p), p.device)
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
         waste = p.groups(p.block, p.block).waste
@@ -93,6 +72,32 @@ class ConvSplitK(PackedConv):
         defines |= {"HAS_BIAS": bias is not None, "MASK": y.shape[1] % g.pack != 0}
         grid = (ceil_div(positions, lx * params["TP"]) * lx, g.count * ceil_div(g.out_blocks, tb) * split)
         return [Launch("conv_split", args, grid, (lx, split), defines, epilogue.prelude)]
+
+
+def _tile_illegal(params: Params, pack: int, device: DeviceInfo) -> str | None:
+    """The reason why a work-group cannot run tiles of `params` in blocks of `pack` channels, or None."""
+    items, tile = params["LX"] * params["SPLIT"], params["TP"] * params["TB"]
+    if items > min(_MOST_ITEMS, device.max_work_group_size) or params["SPLIT"] > device.max_work_item_sizes[1]:
+        return f"the group exceeds {min(_MOST_ITEMS, device.max_work_group_size)} work-items"
+    if tile * pack > _ACCUMULATORS:
+        return f"the tile exceeds {_ACCUMULATORS} accumulators"
+    if params["SPLIT"] > 1 and items * tile * pack * 4 > device.local_mem:
+        return f"the partial sums do not fit the {device.local_mem} bytes of local memory"
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _find_tile(groups: Groups, positions: int, taps: int, device: DeviceInfo) -> Params:
+    """The tile with the least estimated cycles, in which unrolled iterations do not count; cached."""
+    space = dict(ConvSplitK.space)
+    unroll = max(space.pop("UNROLL"))
+    if not device.local_mem_dedicated:  # partial sums would go through global memory
+        space["SPLIT"] = (1,)
+    points = (
+        dict(zip(space, values, strict=True)) | {"UNROLL": unroll} for values in itertools.product(*space.values())
+    )
+    legal = (point for point in points if _tile_illegal(point, groups.pack, device) is None)
+    return min(legal, key=lambda point: split_cycles(groups, positions, taps, point, device))
 
 
 def split_cycles(groups: Groups, positions: Any, taps: int, params: Params, device: DeviceInfo) -> float:

@@ -79,9 +79,9 @@ class WinogradTiles:
         return [(first, symbolic_max([0, symbolic_min([self.strip, self.count - first])])) for first in firsts]
 
 
-def product_tile(tiles: WinogradTiles, device: DeviceInfo) -> dict[str, int]:
+def product_tile(tiles: WinogradTiles, device: DeviceInfo) -> Mapping[str, int]:
     """The local-memory tile for the products of a strip, on a device that supports such tiles."""
-    return find_shared_tile(_product_sums(tiles), device, whole=True)
+    return find_shared_tile(GemmSize(*hint_of(tuple(_product_sums(tiles)))), device, whole=True)
 
 
 def _split_point(t: WinogradTiles, device: DeviceInfo) -> tuple[float, Params]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -116,8 +117,9 @@ def legal_tiles(device: DeviceInfo, element: int = 4) -> Iterator[dict[str, int]
                 yield params
 
 
-def find_tile(sums: GemmSize, device: DeviceInfo, element: int = 4, *, whole: bool = False) -> dict[str, int]:
-    """The tile with the least estimated cycles for `sums` of `element` bytes.
+@lru_cache(maxsize=1024)
+def find_tile(sums: GemmSize, device: DeviceInfo, element: int = 4, *, whole: bool = False) -> Mapping[str, int]:
+    """The tile with the least estimated cycles for `sums` of `element` bytes; cached.
 
     whole: no parts, whose sums a second launch would add.
     """

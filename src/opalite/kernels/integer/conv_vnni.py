@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
@@ -21,7 +23,6 @@ from ..kernel import Binding, Bindings, Kernel, Params, register
 from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
 from .dot4_common import WORD, digest
 from .int8_filter_window import (
-    has_filter_zeros,
     initial_sums,
     integer_binding,
     padded,
@@ -34,16 +35,27 @@ from .int8_filter_window import (
 _REGISTERS = {16: 32}  # vector registers by vector lanes; 16 for others
 
 
+class VnniProblem(ConvProblem):
+    """An int8 convolution with its window, groups and zero points."""
+
+    @cached_property
+    def has_filter_zeros(self) -> bool:
+        """Whether the filters, converted to signed, have zero points."""
+        zero = self.node.get(4)
+        unsigned = self.node.input(1).dtype is DType.UINT8
+        return unsigned or (zero is not None and (zero.data is None or bool(zero.data.any())))
+
+
 @register
 class ConvVnni(Kernel):
     """NCHWc to NCHWc; a work-item owns tiles of TW columns and TB output blocks. x may have blocks of 4 channels."""
 
-    problem = ConvProblem
+    problem = VnniProblem
     op = "IntegerConv"
     rank = -1
     space = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS}
 
-    def refuse(self, p: ConvProblem) -> str | None:
+    def refuse(self, p: VnniProblem) -> str | None:
         if why := vnni_refusal(p):
             return why
         op, channels = p.node.as_(Convolution), p.node.x.shape[1]
@@ -52,44 +64,49 @@ class ConvVnni(Kernel):
         if why := p.merge_refusal(p.device.pack, p.device.pack):
             return why
         merged = p.groups(p.device.pack, p.device.pack).merged
-        return "merged groups share sums of x" if merged > 1 and has_filter_zeros(p.node) else None
+        return "merged groups share sums of x" if merged > 1 and p.has_filter_zeros else None
 
-    def bindings(self, p: ConvProblem) -> Bindings:
+    def bindings(self, p: VnniProblem) -> Bindings:
         y = packed(p.device.pack)
         own = integer_binding(p.node, y)
         x = packed(WORD) if p.node.x.shape[1] <= WORD < p.device.pack else y
         return (Binding((x, *own.inputs[1:]), own.outputs),)
 
-    def illegal(self, p: ConvProblem, params: Params) -> str | None:
+    def illegal(self, p: VnniProblem, params: Params) -> str | None:
         tw, tb = params["TW"], params["TB"]
-        more = tw if has_filter_zeros(p.node) else 0
+        more = tw if p.has_filter_zeros else 0
         held = tw * tb + tb + 1 + more
         return "the tile exceeds the registers" if held > _REGISTERS.get(p.device.pack, 16) else None
 
-    def defaults(self, p: ConvProblem) -> Params:
-        return min(self.points(p), key=lambda point: self._turns(p, point["TW"], point["TB"]))
+    def defaults(self, p: VnniProblem) -> Params:
+        turns = self._turns(p)
+        return min(self.points(p), key=lambda point: turns(point["TW"], point["TB"]))
 
-    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+    def seconds(self, p: VnniProblem, cost: Cost) -> float:
         tile = self.defaults(p)
-        return vnni_seconds(p, self._turns(p, tile["TW"], tile["TB"]), self.share(p.device), cost)
+        return vnni_seconds(p, self._turns(p)(tile["TW"], tile["TB"]), self.share(p.device), cost)
 
-    def _turns(self, p: ConvProblem, tw: int, tb: int) -> float:
-        """VNNI instructions per core."""
+    def _turns(self, p: VnniProblem) -> Callable[[int, int], float]:
+        """Function of TW and TB: VNNI instructions per core."""
         win, c, g = p.window, IntegerTile.of(p.device), p.groups(_in_pack(p), p.device.pack)
         columns, rows = hint_of(_lines(p))
-        tiles = ceil_div(columns, tw) * rows * hint_of(p.node.x.shape[0])
-        blocks = g.count * ceil_div(g.out_blocks, tb)
-        met = g.in_blocks if g.merged == 1 else g.reach(tb)
-        words = met / g.in_blocks * ceil_div(g.channels, WORD) * math.prod(win.kernel)
-        turn = max(tw * tb, c.latency, c.load * (tb + tw)) + c.turn + (tw if has_filter_zeros(p.node) else 0)
-        staged = 0.0
+        lines, channels = rows * hint_of(p.node.x.shape[0]), ceil_div(g.channels, WORD)
+        taps, fetched, by_zeros = math.prod(win.kernel), 0.0, int(p.has_filter_zeros)
         if not win.is_pointwise or p.node.x.dtype is DType.INT8:
             loads, _, _ = win.runs()
-            staged = c.stage * met * math.prod(win.kernel[:2]) * loads * tw
-        each = c.begin + words * turn + staged + c.finish * tw * tb
-        return ceil_div(tiles * blocks, p.device.compute_units) * each
+            fetched = c.stage * math.prod(win.kernel[:2]) * loads
 
-    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        def turns(tw: int, tb: int) -> float:
+            blocks = g.count * ceil_div(g.out_blocks, tb)
+            met = g.in_blocks if g.merged == 1 else g.reach(tb)
+            turn = max(tw * tb, c.latency, c.load * (tb + tw)) + c.turn + tw * by_zeros
+            words = met / g.in_blocks * channels * taps
+            each = c.begin + words * turn + fetched * met * tw + c.finish * tw * tb
+            return ceil_div(ceil_div(columns, tw) * lines * blocks, p.device.compute_units) * each
+
+        return turns
+
+    def launch(self, p: VnniProblem, params: Params) -> list[Launch]:
         node, win, pack = p.node, p.window, p.device.pack
         x, w, x_zero, y = node.x, node.input(1), node.get(3), node.y
         g, tw, tb = p.groups(x.type.layout.pack, pack), params["TW"], params["TB"]
@@ -100,7 +117,7 @@ class ConvVnni(Kernel):
         epilogue = packed_epilogue(node, p.device)
         args: Args = {"x": x, "weights": _filters(w, g, tb), "start": initial_sums(node, pack), "y": y}
         args |= zero_point_args(node, pack)
-        if has_filter_zeros(node):
+        if p.has_filter_zeros:
             args["w_zero"] = _zeros(node, pack)
         args |= {"span": span, "batch": x.shape[0], "groups": g.count, "cg": g.channels}
         args |= {"ib": g.in_blocks, "ob": g.out_blocks, "m": y.shape[1]}
@@ -112,7 +129,7 @@ class ConvVnni(Kernel):
         _, run, step = win.runs()
         defines = win.defines() | {"PACK": pack, "TW": tw, "TB": tb, "DOTS": 2, "RUN": run, "STEP": step}
         defines |= {"POINTWISE": win.is_pointwise, "X_WORDS": g.in_pack // WORD, "X_ZERO": zero_define(x_zero)}
-        defines |= {"A_SIGNED": x.dtype is DType.INT8, "W_ZERO": has_filter_zeros(node), "BANDED": g.merged > 1}
+        defines |= {"A_SIGNED": x.dtype is DType.INT8, "W_ZERO": p.has_filter_zeros, "BANDED": g.merged > 1}
         defines |= {"MASK": y.shape[1] % pack != 0, "STORAGE": STORAGE[y.type.storage]}
         defines["NARROW"] = bool(may_be_less(columns, tw))
         grid = (ceil_div(tiles, span), blocks, x.shape[0])
@@ -164,34 +181,34 @@ class DepthwiseVnni(Kernel):
     """NCHWc to NCHWc, one filter per channel (group = C = M); tiles of TG runs of columns of one block."""
 
     source = "integer/depthwise_vnni.cl"
-    problem = ConvProblem
+    problem = VnniProblem
     op = "IntegerConv"
     space = {"TG": (4, 7, 5, 3, 2, 1)}
 
-    def refuse(self, p: ConvProblem) -> str | None:
+    def refuse(self, p: VnniProblem) -> str | None:
         if why := vnni_refusal(p) or p.depthwise_refusal:
             return why
-        if has_filter_zeros(p.node):
+        if p.has_filter_zeros:
             return "filters less their zero points are beyond int8"
         if p.window.size[2] < WORD:
             return f"rows of less than {WORD} pixels"
         return "taps of a row that are no neighbours" if p.window.dilations[2] > 1 < p.window.kernel[2] else None
 
-    def bindings(self, p: ConvProblem) -> Bindings:
+    def bindings(self, p: VnniProblem) -> Bindings:
         return (integer_binding(p.node, packed(p.device.pack)),)
 
-    def illegal(self, p: ConvProblem, params: Params) -> str | None:
+    def illegal(self, p: VnniProblem, params: Params) -> str | None:
         _, share = _fours(p.window)
         most = _MOST_SUMS.get(p.device.pack, 8)
         return "the tile exceeds the registers" if params["TG"] * share > most else None
 
-    def defaults(self, p: ConvProblem) -> Params:
+    def defaults(self, p: VnniProblem) -> Params:
         return min(self.points(p), key=lambda point: self._turns(p, point["TG"]))
 
-    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+    def seconds(self, p: VnniProblem, cost: Cost) -> float:
         return vnni_seconds(p, self._turns(p, self.defaults(p)["TG"]), self.share(p.device), cost)
 
-    def _turns(self, p: ConvProblem, tg: int) -> float:
+    def _turns(self, p: VnniProblem, tg: int) -> float:
         """VNNI instructions per core."""
         c, win, (fours, share) = IntegerTile.of(p.device), p.window, _fours(p.window)
         d, h, w = hint_of(win.out)
@@ -202,7 +219,7 @@ class DepthwiseVnni(Kernel):
         each = c.begin + win.kernel[0] * win.kernel[1] * row + c.finish * tg * share
         return ceil_div(tiles, p.device.compute_units) * each
 
-    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+    def launch(self, p: VnniProblem, params: Params) -> list[Launch]:
         node, win, pack = p.node, p.window, p.device.pack
         x, y, tg = node.x, node.y, params["TG"]
         (fours, share), blocks = _fours(win), ceil_div(y.shape[1], pack)

@@ -87,12 +87,6 @@ def vnni_seconds(p: ConvProblem, turns: float, share: float, cost: Cost) -> floa
     return max(arithmetic, cost.bytes / p.device.bandwidth) + p.device.launch_s
 
 
-def has_filter_zeros(node: Node) -> bool:
-    """Whether the filters, converted to signed, have zero points."""
-    zero = node.get(4)
-    return node.input(1).dtype is DType.UINT8 or (zero is not None and (zero.data is None or bool(zero.data.any())))
-
-
 def _wide_sums(node: Node, data: Array) -> Array:
     """Sums over each output channel's filter minus its zero point."""
     found: Array = subtract_zero_point(data, node.get(4)).reshape(data.shape[0], -1).sum(1)

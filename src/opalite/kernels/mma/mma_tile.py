@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,9 @@ def tile_illegal(params: Mapping[str, int], device: DeviceInfo) -> str | None:
     return None
 
 
-def find_tile(positions: int, channels: int, steps: int, device: DeviceInfo) -> dict[str, int]:
-    """The tile with the least estimated cycles for `positions` x `channels` results of `steps` steps."""
+@lru_cache(maxsize=1024)
+def find_tile(positions: int, channels: int, steps: int, device: DeviceInfo) -> Mapping[str, int]:
+    """The tile with the least estimated cycles for `positions` x `channels` results of `steps` steps; cached."""
     return min(legal_tiles(steps, device), key=lambda p: tile_cycles(p, positions, channels, steps, device), default={})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 from ...cost.cost_tables import StagedTile
 from ...ir.device.device_info import DeviceInfo
@@ -105,8 +106,11 @@ _SHAPES = (
 )
 
 
-def find_tile(positions: int, channels: int, quads: int, device: DeviceInfo, *, paired: bool = False) -> dict[str, int]:
-    """The tile with the least estimated cycles for `positions` x `channels` results of `quads` x 4 terms."""
+@lru_cache(maxsize=1024)
+def find_tile(
+    positions: int, channels: int, quads: int, device: DeviceInfo, *, paired: bool = False
+) -> Mapping[str, int]:
+    """The tile with the least estimated cycles for `positions` x `channels` results of `quads` x 4 terms; cached."""
     return min(legal_tiles(device), key=lambda p: tile_cycles(p, positions, channels, quads, device, paired=paired))
 
 

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -97,8 +98,9 @@ class WgmmaProblem:
     finds_statistics: bool = False
 
 
-def find_tile(work: WgmmaProblem, device: DeviceInfo) -> dict[str, int]:
-    """The tile with the least estimated cycles for `work`."""
+@lru_cache(maxsize=1024)
+def find_tile(work: WgmmaProblem, device: DeviceInfo) -> Mapping[str, int]:
+    """The tile with the least estimated cycles for `work`; cached."""
     return min(legal_tiles(finds_statistics=work.finds_statistics), key=lambda p: tile_cycles(p, work, device))
 
 

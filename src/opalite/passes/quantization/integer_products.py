@@ -18,7 +18,7 @@ from ...ir.place import Memory
 from ...ir.precision import Precision, PrecisionPolicy
 from ...ir.tensor_type import TensorType
 from ...kernels.kernel import Tier
-from ...layout.kernel_candidates import least_seconds
+from ...layout.kernel_candidates import Answers, least_seconds
 from ...ops.affine_quantization import centred, dequantize_expr
 from ...ops.conv import Conv, Convolution
 from ...ops.data_movement import Reshape
@@ -51,11 +51,11 @@ def _sums_fours(device: DeviceInfo | None, tier: Tier) -> bool:
     return device is not None and device.is_cpu and device.byte_dots == "fours" and tier == "optimized"
 
 
-def _pays(device: DeviceInfo | None, made: Node, floats: Node | None) -> bool:
+def _pays(device: DeviceInfo | None, made: Node, floats: Node | None, answers: Answers | None) -> bool:
     """Whether a kernel computes the int8 convolution `made`, faster than any kernel computes the float one."""
     assert device is not None
-    apart = math.inf if floats is None else least_seconds(floats, device, Memory.BUFFER)
-    return least_seconds(made, device, Memory.BUFFER) < apart
+    apart = math.inf if floats is None else least_seconds(floats, device, Memory.BUFFER, answers)
+    return least_seconds(made, device, Memory.BUFFER, answers) < apart
 
 
 def _of_floats(node: Node, op: IntegerConv) -> Node:
@@ -67,7 +67,10 @@ def _of_floats(node: Node, op: IntegerConv) -> Node:
 
 
 def to_integer_product(
-    device: DeviceInfo | None, policy: PrecisionPolicy | None = None, tier: Tier = "optimized"
+    device: DeviceInfo | None,
+    policy: PrecisionPolicy | None = None,
+    tier: Tier = "optimized",
+    answers: Answers | None = None,
 ) -> Rule:
     """Rule: a float product of dequantized operands becomes an integer product with a scaled result.
 
@@ -108,7 +111,7 @@ def to_integer_product(
         patch = _as_integers(node, node.op, source, scale.array.reshape(()), w_scale, w_zero, room)
         if not pays and isinstance(node.op, Conv):
             made = next(n for n in patch.add if isinstance(n.op, IntegerConv))
-            if not _pays(device, made, node):
+            if not _pays(device, made, node, answers):
                 return "float products are estimated to be faster"
         return patch
 
@@ -210,7 +213,7 @@ def _constant(like: Value, data: Array) -> Value:
     return made
 
 
-def widen_integer_product(device: DeviceInfo | None, tier: Tier = "optimized") -> Rule:
+def widen_integer_product(device: DeviceInfo | None, tier: Tier = "optimized", answers: Answers | None = None) -> Rule:
     """Rule: int8 products without a kernel are computed in floats if sums stay exact, else in int32.
 
     Zero points are subtracted first. Floats hold integers below 2^24 exactly and multiply faster: a vector of int32
@@ -234,7 +237,7 @@ def widen_integer_product(device: DeviceInfo | None, tier: Tier = "optimized") -
         exact = _largest_product(node, first) < _EXACT
         if isinstance(op, IntegerConv) and _sums_fours(device, tier):
             patch = _without_zero(node, first + 1)
-            if patch is not None or _pays(device, node, _of_floats(node, op) if exact else None):
+            if patch is not None or _pays(device, node, _of_floats(node, op) if exact else None, answers):
                 return patch
         dtype = DType.FLOAT32 if exact else DType.INT32
         added = Added()
