@@ -9,14 +9,7 @@
 #define BIAS_PARAM
 #endif
 #define TAPS (KD * KH * KW)
-#ifndef WM
-#define WM 1
-#define WN 1
-#define PW 1
-#define NW 1
-#define SPLIT 4
-#define STAGES 2
-#endif
+#include "mma/tile_defaults.cl"
 
 typedef struct {
     int3 corner[WM][2];  // input position of the first tap, in x, y, z

@@ -1,23 +1,13 @@
 // Between row-major [N, C, S] and channel blocks [N, ceil(C / PACK), S, PACK], changing the storage type on the way.
 // A work-item moves `each` spatial positions of one block.  With TILE = PACK it turns PACK channels by PACK positions in
 // registers (CPUs); with TILE = 1 it moves one position at a time, neighbours on neighbours (GPUs).
-// Generated: SRC_T, DST_T storage; VALUE, TILE_V one value and PACK of them; accesses LOAD1, LOADP, STORE1, STOREP.
 #ifndef PACK
 #define PACK 4
 #endif
 #ifndef TILE
 #define TILE 1
 #endif
-#ifndef VALUE
-#define VALUE float
-#define TILE_V float4
-#define SRC_T float
-#define DST_T float
-#define LOAD1(p, i) ((p)[i])
-#define LOADP(p, i) vload4(0, (p) + (i))
-#define STORE1(p, i, v) ((p)[i] = (v))
-#define STOREP(p, i, v) vstore4(v, 0, (p) + (i))
-#endif
+#include "include/cast_access.cl"
 #if TILE > 1
 #include "include/tile_transpose.cl"
 #endif

@@ -1,18 +1,9 @@
 // Channels between blocks of PACK and the last axis, changing the storage type on the way:
 //   blocks_to_rows   y[n, s, c] = x[n, c / PACK, s, c % PACK]
 //   rows_to_blocks   the reverse; lanes past the last channel become zero
-// A work-item moves one block at `each` positions s. Generated as in data_movement/layout_cast_blocks.cl: SRC_T, DST_T,
-// VALUE, LOAD1, LOADP, STORE1, STOREP.
+// A work-item moves one block at `each` positions s.
 // Grid: blocks, ceil(spatial / each), N.
-#ifndef VALUE
-#define VALUE float
-#define SRC_T float
-#define DST_T float
-#define LOAD1(p, i) ((p)[i])
-#define LOADP(p, i) vload4(0, (p) + (i))
-#define STORE1(p, i, v) ((p)[i] = (v))
-#define STOREP(p, i, v) vstore4(v, 0, (p) + (i))
-#endif
+#include "include/cast_access.cl"
 
 kernel void blocks_to_rows(global const SRC_T *x, global DST_T *y, int channels, int blocks, int spatial, int each,
                            int outer) {

@@ -28,18 +28,7 @@
 
 kernel GROUP void image_matmul(A_PARAM, read_only image2d_t b, Y_PARAM, int M, int N, int K, int H, int spread,
                                int batches EPILOGUE_PARAMS) {
-    const int blocks = (N + 3) / 4, b0 = get_global_id(0) * TB, m0 = get_global_id(1) * TM;
-    const int share = get_global_id(2) % SPLIT, z = get_global_id(2) / SPLIT;
-    const bool inside = b0 < blocks && m0 < M && z < batches;
-#if SPLIT == 1
-    if (!inside) return;
-#endif
-    ACCV acc[TM][TB];
-    #pragma unroll
-    for (int i = 0; i < TM; ++i) {
-        #pragma unroll
-        for (int j = 0; j < TB; ++j) acc[i][j] = (ACCV)0;
-    }
+#include "image/start_matmul_sums.cl"
 #if LONG
     ACCV done[TM][TB];
     #pragma unroll

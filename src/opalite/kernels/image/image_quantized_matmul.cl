@@ -28,19 +28,8 @@
 
 kernel GROUP void image_quantized_matmul(A_PARAM, QUADS(b), global const SCALE *restrict scale, ZEROS_PARAM Y_PARAM, int M,
                                          int N, int K, int H, int parts_of_k, float zero EPILOGUE_PARAMS) {
-    const int blocks = (N + 3) / 4, b0 = get_global_id(0) * TB, m0 = get_global_id(1) * TM;
-    const int share = get_global_id(2) % SPLIT, z = get_global_id(2) / SPLIT;
     const int quads = (K + QUAD - 1) / QUAD, batches = 1;
-    const bool inside = b0 < blocks && m0 < M && z < batches;
-#if SPLIT == 1
-    if (!inside) return;
-#endif
-    ACCV acc[TM][TB];
-    #pragma unroll
-    for (int i = 0; i < TM; ++i) {
-        #pragma unroll
-        for (int j = 0; j < TB; ++j) acc[i][j] = (ACCV)0;
-    }
+#include "image/start_matmul_sums.cl"
     for (int q = share; inside && q < quads; q += SPLIT) {
         uint words[TB][4][4];
         size_t column[TB]; // of the panel's scales

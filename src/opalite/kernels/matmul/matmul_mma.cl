@@ -1,13 +1,6 @@
 // y[r, c] = sum over k of a[r, k] b[k, c] for halves and constant b on NVIDIA's matrix units: see mma/mma_tile.cl for the tiles.
 // K and N are multiples of 4. Work-group: 32 * PW * NW * SPLIT work-items. Grid: (row tiles * group size, column tiles).
-#ifndef WM
-#define WM 1
-#define WN 1
-#define PW 1
-#define NW 1
-#define SPLIT 4
-#define STAGES 2
-#endif
+#include "mma/tile_defaults.cl"
 
 typedef struct {
     int row[WM][2];  // first quad of the row; -1 past the last row

@@ -11,14 +11,6 @@
 //   CURSOR                       type of the state that iterates over the quads
 //   quad_at(x, cursor, i, h)     this lane's quad of position 16 * i + 8 * h of its warp, as uint2
 //   advance(cursor)              advances by one step
-#ifndef WM
-#define WM 1
-#define WN 1
-#define PW 1
-#define NW 1
-#define SPLIT 4
-#define STAGES 2
-#endif
 #define LANE ((int)get_local_id(0) & 31)
 #define WARP ((int)get_local_id(0) >> 5)
 #define WARP_P (WARP % PW)

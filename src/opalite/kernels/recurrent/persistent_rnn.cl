@@ -15,15 +15,7 @@
 //   HELD     a group has one share, and its weights in registers
 // Grid: ITEMS * groups, D, ceil(B / NB).
 #ifndef KIND
-#define KIND 2
-#define RESET_LATE 0
-#define COUPLED 0
-#define BACKWARD 0
-#define HAS_BIAS 0
-#define HAS_LENS 0
-#define HAS_H0 0
-#define HAS_C0 0
-#define HAS_PEEP 0
+#include "recurrent/rnn_defaults.cl"
 #define BLOCK 1
 #define WAYS 1
 #define CHUNKS 1
@@ -31,7 +23,6 @@
 #define HELD 0
 #define MEETS 0
 #define REPAIRS 0
-#define ACT(i, v, d) tanh(v)
 #endif
 #define GIVEN local const ACC
 #define TAKE(p, i) ((p)[i])

@@ -5,19 +5,9 @@
 //   ROUNDS: the gates of an lstm see h rounded to 8 bits, of one sequence
 //   ACT(i, v, d): generated, activation i of direction d
 #ifndef KIND
-#define KIND 2
+#include "recurrent/rnn_defaults.cl"
 #define GATES 1
 #define DIRECTIONS 1
-#define BACKWARD 0
-#define HAS_BIAS 0
-#define HAS_LENS 0
-#define HAS_H0 0
-#define HAS_C0 0
-#define HAS_PEEP 0
-#define RESET_LATE 0
-#define COUPLED 0
-#define ROUNDS 0
-#define ACT(i, v, d) tanh(v)
 #endif
 #if ROUNDS
 #include "recurrent/rnn_rounding.cl"

@@ -14,22 +14,12 @@
 //   COUPLED  lstm's input_forget     ACT(i, v, d)  activation i of direction d
 //   ROUNDS  the gates of an lstm see h rounded to 8 bits; the NB sequences are all there are
 #ifndef KIND
-#define KIND 2
-#define RESET_LATE 0
-#define COUPLED 0
-#define BACKWARD 0
-#define HAS_BIAS 0
-#define HAS_LENS 0
-#define HAS_H0 0
-#define HAS_C0 0
-#define HAS_PEEP 0
+#include "recurrent/rnn_defaults.cl"
 #define BLOCK PACK
 #define LX 1
 #define LY 1
 #define NB 1
 #define SHARED 0
-#define ROUNDS 0
-#define ACT(i, v, d) tanh(v)
 #endif
 #include "include/texel_buffer.cl"
 #if TEXELS

@@ -29,15 +29,7 @@
 
 // One work-item walks VEC adjacent lines; `chunks` work-items share the `inner` columns of an outer position.
 kernel void cumulative_walk(global const REAL *x, global REAL *y, int items, int chunks, int length, int inner) {
-    const int id = get_global_id(0);
-    if (id >= items) return;
-    const int outer = id / chunks, begin = (id - outer * chunks) * VEC;
-    int base = outer * length * inner + begin;
-    if (begin + VEC <= inner) {
-        WALK(VEC);
-    } else {
-        for (int c = begin; c < inner; ++c, ++base) WALK(1);
-    }
+#include "reduce/walk_lines.cl"
 }
 
 #else
