@@ -4,7 +4,7 @@
     python -m benchmarks.image_coverage MODEL ... [--device adreno_640] [--precision fp16]
 
 MODEL is a name (`python -m benchmarks.compare --list`), a file, or a folder of .onnx files. A launch counts as outside
-if its kernel neither reads nor writes images, nor reads constants as texels of their buffer; layout casts are counted
+if its kernel neither reads nor writes images, nor reads constants as texels of a buffer; layout casts are counted
 separately. FLOPs and bytes are those of the operators, without casts, in equal parts for each launch of a node. Views,
 such as a Reshape's, are no launches and do not count.
 """
@@ -22,7 +22,7 @@ from rich.table import Table
 from opalite.ir.device.device_descriptions import read_description
 from opalite.kernels import kernels_for
 from opalite.kernels.data_movement.layout_cast import PlaceCastStream
-from opalite.plan.program import LaunchStep, Program
+from opalite.plan.program import LaunchStep, Program, SlotArg
 
 from .programs.__main__ import find_models
 from .programs.record import graphs_of, load, plan
@@ -61,8 +61,9 @@ class Share:
 
 
 def _reads_texels(program: Program, step: LaunchStep) -> bool:
-    """Whether a launch reads constants as texels of their buffer."""
-    return "-DTEXELS=1" in program.sources[step.source].options
+    """Whether a launch reads constants as texels, of their buffer or of an image."""
+    held = (program.slots[a.slot].image for a in step.args if isinstance(a, SlotArg))
+    return any(held) or "-DTEXELS=1" in program.sources[step.source].options
 
 
 @click.command(help=__doc__)

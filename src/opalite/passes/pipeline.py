@@ -27,6 +27,7 @@ from .cleanup.hoist_slice import hoist_slice
 from .cleanup.remove_no_ops import drop_empty_inputs, merge_movements, pick_by_slice, remove_noop, sink_reshape
 from .cleanup.share_concat_prefix import share_concat_prefix
 from .data_movement.fuse_row_permutations import fuse_row_permutations, unfuse_row_permutation
+from .data_movement.lift_one_dimensional import lift_one_dimensional
 from .data_movement.move_transposes import move_transposes
 from .data_movement.patch_embedding import patches_to_matmul
 from .data_movement.sink_row_permutations import align_row_permutations, hoist_row_permutation, sink_row_permutation
@@ -106,10 +107,16 @@ def optimise(
             _move_rows(graph, ctx, device, tier)
         if tier == "optimized" and rule is view_attention_inputs:
             run_rule(graph, "read_int8_cache", read_int8_cache(device), ctx)
+        if rule is split_batch_heads and ctx.applied.get("recognize_attention"):
+            run_rule(graph, "merge_equal_nodes", merge_equal_nodes(), ctx)  # layers share their mask
         if tier == "generic" and rule is fuse_elementwise and device is not None:
             rule = fuse_elementwise_within(device)
         run_rule(graph, name, rule, ctx)
     if tier == "optimized":
+        run_rule(graph, "lift_one_dimensional", lift_one_dimensional(device), ctx)
+        if ctx.applied.get("lift_one_dimensional"):
+            for rule in _TIDY:
+                run_rule(graph, rule.__name__, rule, ctx)
         run_rule(graph, "lift_scalars", lift_scalars(), ctx)
     return ctx
 

@@ -19,15 +19,16 @@ from opalite.run.execute.executable import Executable
 from ...helpers.graphs import GraphMaker, check_same, feeds_for, run_graph
 from ...null.layout.test_channels_last_plans import channels_last_net
 from ...null.layout.test_image_plans import small_net
+from ..kernels.conv_checks import as_adreno
 
 
-def run(rt: Runtime, graph: Graph, memory: Memory, precision: Precision = Precision.FP32) -> list[Any]:
+def run(rt: Runtime, graph: Graph, memory: Memory | None, precision: Precision = Precision.FP32) -> list[Any]:
     feeds = feeds_for(graph)
-    optimise(graph)
+    optimise(graph, device=rt.info)
     set_precision(graph, PrecisionPolicy(precision))
     place(graph, rt.info, memory=memory)
     program = emit(graph, rt.info)
-    assert bool(program.image_pool) == (memory is Memory.IMAGE2D)
+    assert bool(program.image_pool) == (memory is not Memory.BUFFER)
     executable = Executable(rt, program)
     arrays = [feeds[port.name] for port in program.inputs]
     executable.run([np.full_like(a, 1e4) for a in arrays])  # leaves stale texels in the pool
@@ -48,6 +49,26 @@ def decoder() -> Graph:
     turned = g.add("turned", "Transpose", joined, perm=(0, 1, 3, 2))
     logits = g.map("logits", lambda v: v * 0.02, g.conv("last", turned, 7))
     return g.done(g.add("p", "Softmax", logits, axis=1, log=False))
+
+
+def sequences() -> Graph:
+    """One-dimensional convolutions with groups, dilation and strides, transposed ones, and a residual."""
+    g = GraphMaker()
+    x = g.input("x", 2, 6, 61)
+    attrs = {"strides": (1,), "pads": (2, 4), "dilations": (3,), "group": 2}
+    first = g.map("r", lambda v: v.call("max", 0), g.add("c", "Conv", x, g.noise("w", 10, 3, 3), **attrs))
+    attrs = {"strides": (1,), "pads": (2, 2), "dilations": (1,), "group": 10}
+    deep = g.map("sum", "add", g.add("d", "Conv", first, g.noise("u", 10, 1, 5), **attrs), first)
+    attrs = {"strides": (2,), "pads": (1, 0), "dilations": (1,), "group": 1}
+    less = g.add("s", "Conv", deep, g.noise("v", 7, 10, 4), g.noise("b", 7), **attrs)
+    more = g.add("t", "ConvTranspose", less, g.noise("k", 7, 5, 4), output_padding=(1,), **attrs)
+    return g.done(g.add("y", "Normalize", more, g.noise("e", 5), g.noise("f", 5), kind="instance", epsilon=1e-5))
+
+
+def test_sequences_are_pictures_of_one_row_where_images_are_preferred(rt: Runtime) -> None:
+    if not rt.info.image_support:
+        pytest.skip("the device has no images")
+    check_same(run(rt, sequences(), Memory.BUFFER), run(as_adreno(rt), sequences(), None))
 
 
 @pytest.mark.parametrize("make", [small_net, decoder, channels_last_net])

@@ -1,7 +1,6 @@
 // Convolution of tensors held as images: one work-item computes TW adjacent columns of TB output blocks.
 //   y[n, o, p] = bias[o] + sum over b, k, c of x[n, b, p*S - pad + k*D][c] * w[o, k, b, c]
-// Filters are an image of width ib * 4 and height blocks * KH*KW: texel (b * 4 + c, o * KH*KW + k) holds the weights of
-// input channel c of block b and tap k for the four channels of output block o; bias is an image of one row of blocks.
+// Filters are an image as in image/image_conv_tile.cl; bias is an image of one row of blocks.
 // Needs KH KW (filter), SH SW (stride), DH DW (dilation), HAS_BIAS, and
 //   BOUNDS   0: no tap of a computed position is outside x, as in 1x1 filters without padding
 // ib, ob: blocks of x and y in a group; m: channels of y. Grid: ceil(ow / TW), batch * oh, groups * ceil(ob / TB).

@@ -34,9 +34,8 @@ class _ImageConvolution(ImageKernel):
         groups = p.groups(4, 4)
         if groups.merged > MAX_MERGE:
             return f"{groups.merged} groups would have to be merged to fill texels"
-        height, width, _ = _filter_shape(p.node.input(1), groups)
-        why = texture_refusal(p.device, width, height)
-        return None if why is None else f"its filter {why}"
+        refusals = [_filter_refusal(p, groups, across) for across in (False, True)]
+        return refusals[0] if all(refusals) else None
 
     def columns(self, win: Window, tw: int) -> int:
         """Work-items along the output columns, each of which computes TW columns."""
@@ -62,13 +61,15 @@ class _ImageConvolution(ImageKernel):
         batch, m, oh, _ = y.shape
         tw, tb = params["TW"], min(params["TB"], g.out_blocks)
         epilogue = image_epilogue(node, p.device)
-        weights = filter_texels(node.input(1), g, storage, self.transposed)
+        across = _filter_refusal(p, g, False) is not None
+        weights = filter_texels(node.input(1), g, storage, self.transposed, across)
         args: Args = {"x": x, "weights": weights, "y": y}
         args |= {} if bias is None else {"bias": bias_texels(bias, storage)}
         args |= {"groups": g.count, "ib": g.in_blocks, "ob": g.out_blocks, "m": m, "rows": batch * oh}
         sizes = win.args()
         args |= {**{k: sizes[k] for k in ("ih", "iw", "oh", "ow", "ph", "pw")}, **epilogue.args}
         defines = win.defines() | {"TW": tw, "TB": tb, "HAS_BIAS": bias is not None, **self.bounds(win)}
+        defines |= {"ACROSS": 1} if across else {}
         grid = (self.columns(win, tw), batch * oh, g.count * ceil_div(g.out_blocks, tb))
         return [Launch(self.entry, args, grid, defines=defines, prelude=image_prelude(node, epilogue))]
 
@@ -100,24 +101,31 @@ class ImageConvTranspose(_ImageConvolution):
         return win.strides[2] * ceil_div(ceil_div(win.out[2], win.strides[2]), tw)
 
 
-def _filter_shape(w: Value, groups: Groups) -> tuple[int, int, int]:
-    taps = int(np.prod(w.shape[2:]))
-    return groups.count * groups.out_blocks * taps, groups.in_blocks * 4, 4
+def _filter_shape(w: Value, groups: Groups, across: bool) -> tuple[int, int, int]:
+    blocks, columns, taps = groups.count * groups.out_blocks, groups.in_blocks * 4, math.prod(w.shape[2:])
+    return (blocks, taps * columns, 4) if across else (blocks * taps, columns, 4)
 
 
-def filter_texels(w: Value, groups: Groups, storage: DType, transposed: bool = False) -> Weight:
+def _filter_refusal(p: ConvProblem, groups: Groups, across: bool) -> str | None:
+    height, width, _ = _filter_shape(p.node.input(1), groups, across)
+    why = texture_refusal(p.device, width, height)
+    return None if why is None else f"its filter {why}"
+
+
+def filter_texels(w: Value, groups: Groups, storage: DType, transposed: bool = False, across: bool = False) -> Weight:
     """`w` [M, C/g, KH, KW] ([C, M/g, KH, KW] if `transposed`) as an image.
 
-    Input channels are along x; output blocks and taps along y.
+    Input channels are along x; output blocks and taps along y. across: output blocks along y; taps, and the input
+    channels of each, along x.
     """
     packed = filter_weight(w, groups, 1, storage, transposed)
-    shape = _filter_shape(w, groups)
+    shape = _filter_shape(w, groups, across)
 
     def texels(data: Array) -> Array:
         # From [groups, out_blocks, in_blocks, taps, in_pack, 1, pack] to [groups, out_blocks, taps, in_blocks, ...].
         return np.ascontiguousarray(packed.fn(data).swapaxes(2, 3).reshape(shape))
 
-    return Weight(w, f"image {packed.form}", texels, image=True)
+    return Weight(w, f"image {packed.form}{' across' if across else ''}", texels, image=True)
 
 
 def bias_texels(bias: Value, storage: DType) -> Weight:

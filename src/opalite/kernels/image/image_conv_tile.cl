@@ -1,5 +1,6 @@
 // What convolutions of images share: sums of TW columns of TB output blocks, which begin with the bias. Needs HAS_BIAS.
-// Filters: texel (b * 4 + c, o * KH*KW + k) holds the weights of input channel c of block b and tap k for output block o.
+// Filters: texel (b * 4 + c, o * KH*KW + k) holds the weights of input channel c of block b and tap k for output block o;
+// with ACROSS, for many taps, texel ((k * ib + b) * 4 + c, o) does.
 #ifndef TW
 #define TW 4
 #define TB 1
@@ -11,15 +12,20 @@
 #define BIAS_PARAM
 #define START(o) ((ACCV)0)
 #endif
+#if ACROSS
+#define FILTER(o, tap, b, c) READ_ACC(weights, ((tap) * ib + (b)) * 4 + c, o)
+#else
+#define FILTER(o, tap, b, c) READ_ACC(weights, (b) * 4 + c, (o) * (KH * KW) + (tap))
+#endif
 #define EACH_BLOCK _Pragma("unroll") for (int o = 0; o < TB; ++o)
 #define EACH_COLUMN _Pragma("unroll") for (int t = 0; t < TW; ++t)
 
 // acc[o][t] += in[t] of input block b by the weights of tap (ky, kx) and output block first + o.
 #define ADD_TAP(acc, in, first, b, ky, kx) \
     EACH_BLOCK { \
-        const int at_ = (((first) + o) * KH + (ky)) * KW + (kx); \
-        const ACCV w0 = READ_ACC(weights, (b) * 4, at_), w1 = READ_ACC(weights, (b) * 4 + 1, at_); \
-        const ACCV w2 = READ_ACC(weights, (b) * 4 + 2, at_), w3 = READ_ACC(weights, (b) * 4 + 3, at_); \
+        const int at_ = (first) + o, tap_ = (ky) * KW + (kx); \
+        const ACCV w0 = FILTER(at_, tap_, b, 0), w1 = FILTER(at_, tap_, b, 1); \
+        const ACCV w2 = FILTER(at_, tap_, b, 2), w3 = FILTER(at_, tap_, b, 3); \
         EACH_COLUMN { \
             acc[o][t] = mad(in[t].x, w0, acc[o][t]); \
             acc[o][t] = mad(in[t].y, w1, acc[o][t]); \

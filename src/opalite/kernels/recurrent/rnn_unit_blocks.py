@@ -13,11 +13,12 @@ import numpy as np
 from ...cost.cost_tables import Windows
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node, Value
+from ...ir.place import FLAT
 from ...ir.shape_hints import hinted
 from ...ir.tensor_type import TensorType
 from ...ops.matmul import MatMul
 from ...ops.operator import Cost
-from ..kernel import Kernel, Params, kernels_for, register
+from ..kernel import Kernel, Params, Problem, kernels_for, register
 from ..launch import Arg, Args, Launch, Local, Scratch, Weight, ceil_div
 from .rnn_problem import RecurrentProblem, activation_macros, bias_blocks, input_rows, peephole_blocks, recurrent_blocks
 
@@ -187,6 +188,13 @@ def _work_bytes(p: RecurrentProblem, params: Params) -> int:
     return int(params["NB"] * (4 * units + parts)) * p.acc_bytes
 
 
+def _multiplies_buffers(kernel: Kernel, p: Problem) -> bool:
+    """Whether the kernel multiplies matrices in buffers; its constant may be an image."""
+    if kernel.refuse(p) is not None:
+        return False
+    return not kernel.images_only or any(b.inputs[0] == FLAT and b.outputs == (FLAT,) for b in kernel.bindings(p))
+
+
 def input_product(p: RecurrentProblem, z: Scratch, block: int) -> list[Launch]:
     """z = x w' for all steps, by the matrix product kernel with the least estimate."""
     node, device = p.node, p.device
@@ -200,7 +208,7 @@ def input_product(p: RecurrentProblem, z: Scratch, block: int) -> list[Launch]:
     product = Node(MatMul(trans_a=False, trans_b=True), [x, w], [y], name=node.name, origin=node.origin)
     near = hinted(product)  # the kernel is chosen for this size, with a guard
     cost = near.cost()
-    kernels = [k for k in kernels_for("MatMul") if not k.images_only and k.refuse(k.problem(near, device)) is None]
+    kernels = [k for k in kernels_for("MatMul") if _multiplies_buffers(k, k.problem(near, device))]
     kernels.sort(key=lambda k: k.seconds(k.problem(near, device), cost))
     kernel = next(k for k in kernels if k.refuse(k.problem(product, device)) is None)
     problem, params = kernel.problem(product, device), kernel.defaults(kernel.problem(near, device))
@@ -210,7 +218,7 @@ def input_product(p: RecurrentProblem, z: Scratch, block: int) -> list[Launch]:
     assert rows is not None
 
     def prepared(inner: Weight) -> Weight:
-        return Weight(rows.value, f"{rows.form}:{inner.form}", lambda data: inner.fn(rows.fn(data)))
+        return Weight(rows.value, f"{rows.form}:{inner.form}", lambda data: inner.fn(rows.fn(data)), image=inner.image)
 
     def given(arg: Arg) -> Arg:
         if isinstance(arg, Weight):

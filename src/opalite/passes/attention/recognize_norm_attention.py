@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
-from ...expr.expression import In, Lit
-from ...expr.trace_function import call, trace
+from ...expr.expression import In, Lit, Ref
+from ...expr.trace_function import Builder, call, trace
+from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.patch import Patch
 from ...ir.symbols import always_equal
 from ...ir.tensor_type import Shape
+from ...lazy_dataclass import dataclass
 from ...ops.attention import Attention
 from ...ops.data_movement import Reshape, Transpose
 from ...ops.elementwise import Elementwise
@@ -138,6 +140,7 @@ def recognize_attention(node: Node, sweep: Sweep) -> Patch | str | None:
         return None
     if softmax.op.axis != rank - 1 or sweep.only_use(node.x) is not node:
         return "the attention weights have other readers"
+    added = Added()
     scores, scale, masks = _scores(softmax.x, sweep, softmax)
     product = scores.producer
     if product is None or not isinstance(product.op, MatMul) or product.op.trans_a or product.epilogue is not None:
@@ -147,7 +150,6 @@ def recognize_attention(node: Node, sweep: Sweep) -> Patch | str | None:
         return None
     if q.shape[:-2] != kt.shape[:-2] or q.shape[:-2] != v.shape[:-2]:
         return "heads are broadcast"
-    added = Added()
     mask = _joined(masks, node, added)
     if masks and mask is None:
         return "the mask does not broadcast to the scores"
@@ -155,7 +157,7 @@ def recognize_attention(node: Node, sweep: Sweep) -> Patch | str | None:
     if not product.op.trans_b:
         k = added.put(product.make_helper(Transpose((*range(rank - 2), rank - 1, rank - 2)), [kt]))
     op = Attention(scale, causal=False, softcap=0.0, blind_nan=repaired is None, nan_to_zero=repaired is not None)
-    origin = origins_between([q, kt, v, *(m for m, _ in masks)], node)
+    origin = origins_between([q, kt, v, *(m.value for m in masks)], node)
     if rank == 4:
         made = node.with_(op=op, inputs=[q, k, v, mask], origin=origin)
         return Patch.replacing(node, *added, made)
@@ -170,28 +172,51 @@ def _of_heads(shape: Shape) -> Shape:
     return (math.prod(shape[:-3]), *shape[-3:])
 
 
-Mask = tuple[Value, Shape]
-"""An addend of the scores and the shape of the scores there; several batch axes may be one axis in the product."""
+@dataclass(frozen=True)
+class _Mask:
+    """An addend of the scores, or a condition with the number that replaces scores where it is `replaced`.
+
+    scores: the shape of the scores there; several batch axes may be one axis in the product.
+    """
+
+    value: Value
+    scores: Shape
+    number: float | None = None
+    replaced: bool = True
 
 
-def _joined(masks: list[Mask], node: Node, added: Added) -> Value | None:
+def _joined(masks: list[_Mask], node: Node, added: Added) -> Value | None:
     """The sum of the masks, which broadcasts to [B, H, S, T]; None without masks, or if a mask does not broadcast."""
     found: Value | None = None
-    for mask, scores in masks:
+    # Masks are listed from the softmax on; a number replaces all that was added before.
+    for mask in reversed(masks) if any(m.number is not None for m in masks) else masks:
+        made, scores = mask.value, mask.scores
         # The sum has guarded that both sizes are equal; the scores' own is used.
-        if len(mask.shape) > len(scores) or not always_equal(broadcast_shape([scores, mask.shape]), scores):
+        if len(made.shape) > len(scores) or not always_equal(broadcast_shape([scores, made.shape]), scores):
             return None
-        made = mask
-        if len(scores) > 4 and len(mask.shape) > 3:
-            lead, given = scores[:-3], (1,) * (len(scores) - len(mask.shape)) + mask.shape
+        if len(scores) > 4 and len(made.shape) > 3:
+            lead, given = scores[:-3], (1,) * (len(scores) - len(made.shape)) + made.shape
             if not all(always_equal(d, 1) for d in given[:-3]) and not always_equal(given[:-3], lead):
-                given = (*lead, *mask.shape[-3:])
-                made = added.put(node.make_helper(Elementwise(trace(lambda x: x, mask.dtype), given), [mask]))
+                given = (*lead, *made.shape[-3:])
+                made = added.put(node.make_helper(Elementwise(trace(lambda x: x, made.dtype), given), [made]))
             made = added.put(node.make_helper(Reshape(_of_heads(given)), [made]))
-        if found is not None:
+        if mask.number is not None:
+            made = _replacing(mask, made, found, node, added)
+        elif found is not None:
             made = added.put(node.make_helper(Elementwise(call("add", found.dtype, made.dtype)), [found, made]))
         found = made
     return found
+
+
+def _replacing(mask: _Mask, condition: Value, found: Value | None, node: Node, added: Added) -> Value:
+    """The mask's number where it replaces scores; elsewhere `found`, or 0 without it."""
+    assert mask.number is not None
+    dtype = node.y.dtype
+    b = Builder([condition.dtype, *([] if found is None else [dtype])])
+    kept: Ref = Lit(0.0, dtype) if found is None else In(1)
+    chosen = (Lit(mask.number, dtype), kept) if mask.replaced else (kept, Lit(mask.number, dtype))
+    expr = b.finish(b.emit("where", [In(0), *chosen]))
+    return added.put(node.make_helper(Elementwise(expr), [condition, *([] if found is None else [found])]))
 
 
 def _without_nan(value: Value, sweep: Sweep) -> Value | None:
@@ -207,9 +232,26 @@ def _without_nan(value: Value, sweep: Sweep) -> Value | None:
     return x if only and set(sweep.uses[x]) == {asked[2], chosen} else None
 
 
-def _scores(value: Value, sweep: Sweep, reader: Node) -> tuple[Value, float, list[Mask]]:
+HIDES = -1e9
+"""The largest number in place of scores that may be added to them instead: float32 keeps nothing of a score."""
+
+
+def _replaced(operands: list[Operand], scores: Shape) -> tuple[Value, _Mask] | None:
+    """(scores, a mask) if the operands of `where` put a number in place of scores that hides them from a softmax."""
+    match operands:
+        case [Value() as condition, Value() as value, float() as number]:
+            mask = _Mask(condition, scores, number, replaced=False)
+        case [Value() as condition, float() as number, Value() as value]:
+            mask = _Mask(condition, scores, number)
+        case _:
+            return None
+    hides = number == -math.inf or (value.dtype is DType.FLOAT32 and number <= HIDES)
+    return (value, mask) if hides and always_equal(value.shape, scores) else None
+
+
+def _scores(value: Value, sweep: Sweep, reader: Node) -> tuple[Value, float, list[_Mask]]:
     """(scores before scalings and masks, scale, masks), from the softmax back to the product."""
-    scale, masks = 1.0, list[Mask]()
+    scale, masks = 1.0, list[_Mask]()
     while sweep.only_use(value) is reader:
         inner, view = _viewed(value, sweep)
         found = single_call(inner)
@@ -232,8 +274,11 @@ def _scores(value: Value, sweep: Sweep, reader: Node) -> tuple[Value, float, lis
                 if not always_equal(before.x.shape, value.shape):
                     break
                 a, node = before.x, before
-            masks.append((b, inner.shape))
+            masks.append(_Mask(b, inner.shape))
             value = a
+        elif fn == "where" and view is None and scale == 1.0 and (parts := _replaced(operands, inner.shape)):
+            value, mask = parts
+            masks.append(mask)
         else:
             break
         reader = node
@@ -257,6 +302,6 @@ def _leads_to_product(value: Value) -> bool:
     if isinstance(node.op, Reshape):
         return _leads_to_product(node.x)
     found = single_call(value)
-    if found is None or found[0] not in ("mul", "div", "add"):
+    if found is None or found[0] not in ("mul", "div", "add", "where"):
         return False
     return any(isinstance(o, Value) and _leads_to_product(o) for o in found[1])

@@ -49,6 +49,22 @@ def test_conv_without_bias(rt: Runtime) -> None:
     check_image(rt, "Conv", "ImageConv", attrs, arrays[:2], const=(1,))
 
 
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_taps_across_the_filter_image(rt: Runtime, op: str) -> None:
+    """Blocks times taps are more rows than an image may have."""
+    attrs: dict[str, Any] = {"strides": (1, 1), "pads": (0, 3, 0, 2), "dilations": (1, 1), "group": 1}
+    rng, channels, taps = np.random.default_rng(5), 72, 2003
+    shape = (channels, 3, 1, taps) if op == "Conv" else (3, channels, 1, taps)
+    attrs |= {} if op == "Conv" else {"output_padding": (0, 0), "pads": (0, 900, 0, 1000)}
+    arrays = [rng.uniform(-1, 1, size).astype(np.float32) for size in ((1, 3, 2, taps if op == "Conv" else 3), shape)]
+    node = make_node(op, attrs, arrays, const=(1,))
+    kernel = find_kernel(op, f"Image{op}")
+    problem = kernel.problem(node, rt.info)
+    (launch,) = kernel.launch(problem, kernel.defaults(problem))
+    assert launch.defines["ACROSS"]
+    check_image(rt, op, f"Image{op}", attrs, arrays, const=(1,))
+
+
 FEW = {  # C, M, spatial, kernel, strides, pads, dilations
     "first layer": (3, 16, (23, 29), (3, 3), (2, 2), (1, 0, 0, 1), (1, 1)),
     "last layer": (29, 2, (7, 11), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),

@@ -13,7 +13,7 @@ from opalite.ir.dtype import DType
 from opalite.kernel.testing.single_node import make_node, run_node
 from opalite.kernels import kernels_for
 from opalite.kernels.kernel import Params, Problem
-from opalite.kernels.launch import Launch
+from opalite.kernels.launch import Launch, Weight
 from opalite.kernels.recurrent.persistent_rnn import RnnPersistent
 from opalite.ops.recurrent import ACTIVATIONS, FUNCTIONS, GATES
 
@@ -136,8 +136,9 @@ def test_weights_read_as_texels(rt: Runtime, form: tuple[str, bool], direction: 
     node = make_node("Recurrent", attrs, arrays, const=(1, 2, 3, 7), precision=dtype)
     kernel, adreno = find_kernel("Recurrent", "RnnUnitBlocks"), as_adreno(rt)
     params = {"SPLIT": split, "NB": 2, "LX": 32, "LY": 4}
-    *_, walk = kernel.launch(kernel.problem(node, adreno.info), params)
+    *products, walk = kernel.launch(kernel.problem(node, adreno.info), params)
     assert walk.defines["TEXELS"]
+    assert split > 1 or any(isinstance(a, Weight) and a.image for one in products for a in one.args.values())
     assert "TEXELS" not in kernel.launch(kernel.problem(node, as_gpu(rt).info), params)[-1].defines
     assert walk.args["r"].fn(arrays[2]).dtype == np.uint32
     tolerance = 2e-5 if dtype is DType.FLOAT32 else 1e-2

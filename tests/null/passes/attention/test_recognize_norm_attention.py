@@ -231,6 +231,87 @@ CASES = (
     ),
     Case(
         "recognize_attention",
+        "scores hidden by a number, and a bias",
+        recognize_attention,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,5,4], %v: f32[1,2,5,4], %bias: f32[2,3,5], %seen: bool[1,1,1,5]) {
+            %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
+            %c = Elementwise(%s) {expr="mul($0, 0.5:f32)"}
+            %b = Elementwise(%c, %bias) {expr="add($0, $1)"}
+            %a = Elementwise(%seen, %b) {expr="where($0, $1, -3e38:f32)"}
+            %p = Softmax(%a) {axis=3, log=false}
+            %y = MatMul(%p, %v) {trans_a=false, trans_b=false}
+            return %y
+        }
+        """,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,5,4], %v: f32[1,2,5,4], %bias: f32[2,3,5], %seen: bool[1,1,1,5]) {
+            %sum = Elementwise(%seen, %bias) {expr="where($0, $1, -3e38:f32)"}
+            %y = Attention(%q, %k, %v, %sum) {blind_nan=true, causal=false, scale=0.5, softcap=0.0}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognize_attention",
+        "masked_fill: the number where the condition holds",
+        recognize_attention,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,5,4], %v: f32[1,2,5,4], %hidden: bool[3,5]) {
+            %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
+            %a = Elementwise(%hidden, %s) {expr="where($0, -inf:f32, $1)"}
+            %p = Softmax(%a) {axis=3, log=false}
+            %y = MatMul(%p, %v) {trans_a=false, trans_b=false}
+            return %y
+        }
+        """,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,5,4], %v: f32[1,2,5,4], %hidden: bool[3,5]) {
+            %m = Elementwise(%hidden) {expr="where($0, -inf:f32, 0.0:f32)"}
+            %y = Attention(%q, %k, %v, %m) {blind_nan=true, causal=false, scale=1.0, softcap=0.0}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognize_attention",
+        "hidden twice: the numbers do not add up",
+        recognize_attention,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,5,4], %v: f32[1,2,5,4], %hidden: bool[3,5], %seen: bool[5]) {
+            %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
+            %a = Elementwise(%hidden, %s) {expr="where($0, -3e38:f32, $1)"}
+            %b = Elementwise(%seen, %a) {expr="where($0, $1, -3e38:f32)"}
+            %p = Softmax(%b) {axis=3, log=false}
+            %y = MatMul(%p, %v) {trans_a=false, trans_b=false}
+            return %y
+        }
+        """,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,5,4], %v: f32[1,2,5,4], %hidden: bool[3,5], %seen: bool[5]) {
+            %m = Elementwise(%hidden) {expr="where($0, -3e38:f32, 0.0:f32)"}
+            %n = Elementwise(%seen, %m) {expr="where($0, $1, -3e38:f32)"}
+            %y = Attention(%q, %k, %v, %n) {blind_nan=true, causal=false, scale=1.0, softcap=0.0}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognize_attention",
+        "a number that hides nothing stays",
+        recognize_attention,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,5,4], %v: f32[1,2,5,4], %hidden: bool[3,5]) {
+            %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
+            %a = Elementwise(%hidden, %s) {expr="where($0, -10000.0:f32, $1)"}
+            %p = Softmax(%a) {axis=3, log=false}
+            %y = MatMul(%p, %v) {trans_a=false, trans_b=false}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognize_attention",
         "ones in place of NaN stay",
         recognize_attention,
         """
