@@ -50,6 +50,8 @@ def _chosen(graph: GraphDef, names: Sequence[str]) -> tuple[ValueInfo, ...]:
 def _sized(info: ValueInfo, edits: ModelEdits) -> ValueInfo:
     if info.shape is None:
         return info
+    if edits.open_ranks:
+        return replace(info, shape=None)
     if edits.open_sizes:
         return replace(info, shape=(None,) * len(info.shape))
     return replace(info, shape=tuple(edits.dims.get(d, d) if isinstance(d, str) else d for d in info.shape))

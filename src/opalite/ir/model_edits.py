@@ -22,7 +22,8 @@ class ModelEdits:
     their last position, [batch, 1, ...]. argmax: outputs [batch, positions, n] with two added outputs, [batch, 1]
     each: the index of the largest number at the last position (argmax) and the number. outputs: names of any values,
     which become the outputs in place of the model's. subgraph: of a .tflite file, a
-    number or a signature's name. open_sizes: all sizes of its inputs are open. params: the file with the parameters of
+    number or a signature's name. open_sizes: all sizes of its inputs are open; open_ranks:
+    then also their numbers of dimensions. params: the file with the parameters of
     a Paddle program.
     """
 
@@ -36,6 +37,7 @@ class ModelEdits:
     argmax: tuple[str, ...] = ()
     subgraph: str = ""
     open_sizes: bool = False
+    open_ranks: bool = False
     params: str = ""
     outputs: tuple[str, ...] = ()
 
@@ -49,6 +51,8 @@ class ModelEdits:
             return ""
         found = hashlib.blake2b(repr((sorted(self.dims.items()), sorted(self.dims_by_denotation.items()))).encode())
         found.update(repr((self.folder, self.last, self.argmax)).encode())
+        if self.open_ranks:
+            found.update(b"open ranks")
         if self.subgraph or self.open_sizes:
             found.update(repr((self.subgraph, self.open_sizes)).encode())
         if self.params:

@@ -11,14 +11,18 @@ ADVICE = (
 )
 
 
+class DelegateError(ValueError, OSError):
+    """There are no delegates. Programs that fall back expect either: LiteRT raises OSError for a missing library."""
+
+
 class Delegate:
-    """LiteRT's class of loaded delegates; making one raises ValueError."""
+    """LiteRT's class of loaded delegates; making one raises DelegateError."""
 
     def __init__(self, library: str, options: Mapping[str, Any] | None = None) -> None:
-        raise ValueError(f"the delegate '{library}' works in LiteRT's memory alone. {ADVICE}")
+        raise DelegateError(f"the delegate '{library}' works in LiteRT's memory alone. {ADVICE}")
 
 
 def load_delegate(library: str, options: Mapping[str, Any] | None = None) -> NoReturn:
-    """Raise ValueError, as LiteRT does for a delegate that cannot be loaded; programs then run without."""
+    """Raise DelegateError, as for a library that cannot be loaded; programs then run without."""
     Delegate(library, options)
     raise AssertionError

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,16 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ExtraError, OpaliteError
+from ..errors import ExtraError, OpaliteError, OptionError
 from ..importer.tflite.read.file import TfliteFile, open_tflite
-from ..importer.tflite.read.tensors import TensorInfo
-from ..ir.constants.lazy_array import LazyArray
 from ..ir.constants.model_file import ModelFile
-from ..ir.dtype import DType
 from .delegates import ADVICE
 from .delegates import Delegate as Delegate
 from .delegates import load_delegate as load_delegate
 from .experimental import OpResolverType
+from .op_details import describe_operators
 from .signature_runner import SignatureRunner
 from .subgraph import Subgraph
 from .tensor_details import describe
@@ -80,26 +80,23 @@ class Interpreter:
                 raise ValueError("type of num_threads should be int")
             if num_threads < 1:
                 raise ValueError("num_threads should >= 1")
+        if not isinstance(experimental_op_resolver_type, enum.Enum):
+            raise ValueError(f"Unrecognized passed in op resolver type: {experimental_op_resolver_type}")
         if experimental_delegates:
             raise ValueError(f"delegates are given, which work in LiteRT's memory alone. {ADVICE}")
-        if experimental_preserve_all_tensors:
-            raise ValueError(
-                "intermediate tensors are not kept: operators are fused on the device. `opalite verify` compares nodes"
-            )
         if (model_path is None) == (model_content is None):
             raise ValueError(
                 "`model_path` or `model_content` must be specified."
                 if model_path is None
                 else "Can't both provide `model_path` and `model_content`"
             )
-        self._source: str | bytes = str(model_path) if model_content is None else bytes(model_content)
+        self._source: str | bytes = os.fsdecode(model_path) if model_path is not None else bytes(model_content or b"")
         self._arguments = {"device": device, "precision": precision}
+        self._keeps_all = bool(experimental_preserve_all_tensors)
+        self._compress = bool(experimental_compress_quantization_zero_points)
         self._variables: dict[str, Array] = {}
         self._subgraphs: dict[int, Subgraph] = {}
-        self._values: dict[int, Array] = {}
-        self._fed: dict[int, Array] = {}  # of inputs, once allocated, but for text and those that are outputs too
         self._lent: list[weakref.ref[Array]] = []
-        self._is_ready = False
         with _as_value_error():
             self._file = _open(self._source)
             self._main = self.subgraph(0)
@@ -107,26 +104,22 @@ class Interpreter:
     def subgraph(self, index: int) -> Subgraph:
         """Return a subgraph of the file, ready to run."""
         if index not in self._subgraphs:
-            self._subgraphs[index] = Subgraph(self._file, index, self._source, self._variables, self._arguments)
+            self._subgraphs[index] = Subgraph(
+                self._file, index, self._source, self._variables, self._arguments, self._keeps_all
+            )
         return self._subgraphs[index]
+
+    @property
+    def experimental_compress_quantization_zero_points(self) -> bool:
+        """The argument of that name, which has no effect."""
+        return self._compress
 
     # Tensors
 
     def allocate_tensors(self) -> None:
         """Prepare for `invoke`; needed first, and after each change of an input's size."""
         self._check_unshared()
-        if self._is_ready:
-            return
-        self._main.infer_outputs()
-        for i in self._main.inputs:
-            shape, info = self._main.shapes[i], self._main.info(i)
-            if i not in self._values or self._values[i].shape != shape:
-                self._values[i] = _blank(info, shape)
-        for i in self._main.outputs:
-            self._values.pop(i, None)
-        fed = {i: self._values[i] for i in self._main.inputs if i not in self._main.outputs}
-        self._fed = {i: array for i, array in fed.items() if array.dtype != object}
-        self._is_ready = True
+        self._main.allocate()
 
     def get_input_details(self) -> list[dict[str, Any]]:
         """Return the details of all inputs: name, index, shape, dtype, quantisation and so on."""
@@ -150,34 +143,33 @@ class Interpreter:
     def _describe(self, i: int) -> dict[str, Any]:
         return describe(self._main.info(i), self._main.shapes[i])
 
+    # Private in LiteRT, too, but its users list operators by it.
+    def _get_ops_details(self) -> list[dict[str, Any]]:
+        return describe_operators(self._file.reader, self._main.tensors)
+
     def set_tensor(self, tensor_index: int, value: Any) -> None:
         """Copy `value` into an input. ValueError for another type or size."""
-        held = self._fed.get(tensor_index)
+        held = self._main.fed.get(tensor_index)
         fits = held is not None and type(value) is np.ndarray and value.dtype == held.dtype
         if held is not None and fits and value.shape == held.shape:
             held[...] = value
             return
-        self._input(tensor_index)
-        array = self._main.check(tensor_index, value)
-        if not self._is_ready:
-            raise ValueError("Cannot set tensor: Tensor is unallocated. Try calling allocate_tensors() first")
-        self._values[tensor_index][...] = array
+        self._main.set(tensor_index, value)
 
-    def _input(self, i: int) -> None:
-        if i not in self._main.inputs:
-            name = self._main.info(i).name
-            raise ValueError(f"Cannot set tensor: '{name}' ({i}) is no input, but one of {tuple(self._main.inputs)} is")
+    def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> Any:
+        """Return a copy of an input, an output or a constant; of any result, if all are preserved.
 
-    def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> Array:
-        """Return a copy of an input, an output or a constant."""
-        if subgraph_index:
-            raise ValueError("tensors of the first subgraph can be read; use a signature runner for others")
-        return self._contents(tensor_index).copy()
+        subgraph_index: of a subgraph that a signature runner has run.
+        """
+        if not 0 <= subgraph_index < self.num_subgraphs():
+            raise ValueError(f"Invalid subgraph index {subgraph_index}: the model has {self.num_subgraphs()} subgraphs")
+        held = (self.subgraph(subgraph_index) if subgraph_index else self._main).contents(tensor_index)
+        return held.copy() if held.ndim else held[()]
 
     def tensor(self, tensor_index: int) -> Callable[[], Array]:
         """Return a function that gives the tensor's own memory; do not hold what it returns across `invoke`."""
         self._main.info(tensor_index)
-        return lambda: self._lend(self._contents(tensor_index))
+        return lambda: self._lend(self._main.contents(tensor_index))
 
     def _lend(self, contents: Array) -> Array:
         """Return the same memory as an array that slices of it keep alive, so that a holder is noticed."""
@@ -187,47 +179,22 @@ class Interpreter:
         self._lent.append(weakref.ref(lent))
         return lent
 
-    def _contents(self, i: int) -> Array:
-        info = self._main.info(i)
-        if i in self._values:
-            return self._values[i]
-        if i in self._main.outputs:
-            if not self._is_ready:
-                raise ValueError("Tensor data is null. Run allocate_tensors() first")
-            self._values[i] = _blank(info, self._main.shapes[i])
-            return self._values[i]
-        held = self._file.reader.buffers.constant(info)
-        if held is None:
-            raise ValueError(
-                f"Tensor data is null: '{info.name}' ({i}) is neither input, output nor constant, and operators are "
-                "fused on the device"
-            )
-        return held.read() if isinstance(held, LazyArray) else held
-
     def resize_tensor_input(self, input_index: int, tensor_size: Sequence[int], strict: bool = False) -> None:
         """Set the size of an input; `allocate_tensors` then prepares for it. strict: only of open dimensions."""
         self._check_unshared()
-        before = self._main.shapes.get(input_index)
         self._main.resize(input_index, tensor_size, strict)
-        if before != self._main.shapes[input_index]:
-            self._is_ready, self._fed = False, {}
 
     # Runs
 
     def invoke(self) -> None:
         """Run the model on the inputs set before. RuntimeError if it fails."""
         self._check_unshared()
-        if not self._is_ready:
-            raise RuntimeError("Invoke called on model that is not ready.")
-        try:
-            found = self._main.run(self._values)
-        except OpaliteError as e:
-            raise RuntimeError(f"the model failed: {e}") from e
-        self._values.update(zip(self._main.outputs, found, strict=True))
+        self._main.invoke()
 
     def reset_all_variables(self) -> None:
-        """Give all variables their first values again."""
-        self._variables.clear()
+        """Give the states of LSTM, RNN and SVDF their first values again; VAR_HANDLE's variables keep theirs."""
+        for subgraph in self._subgraphs.values():
+            subgraph.reset_states()
 
     def _check_unshared(self) -> None:
         """Raise RuntimeError if somebody holds memory that `tensor` gave."""
@@ -267,13 +234,6 @@ class Interpreter:
         return self._file.signatures
 
 
-def _blank(info: TensorInfo, shape: Sequence[int]) -> Array:
-    """Return zeros, or empty strings."""
-    if info.dtype is None or info.dtype is DType.STRING:
-        return np.full(shape, "", object)
-    return np.zeros(shape, info.dtype.np)
-
-
 def _open(source: str | bytes) -> TfliteFile:
     if isinstance(source, bytes):
         contents: bytes | ModelFile = source
@@ -296,3 +256,16 @@ def _as_value_error() -> Iterator[None]:
         raise
     except OpaliteError as e:
         raise ValueError(str(e)) from e
+
+
+class InterpreterWithCustomOps(Interpreter):
+    """An Interpreter; operators of one's own are registered by `opalite.kernel`, not by libraries for LiteRT."""
+
+    def __init__(self, custom_op_registerers: Sequence[Any] | None = None, **arguments: Any) -> None:
+        """Open a file. OptionError if there are registerers, which work in LiteRT's memory alone."""
+        if custom_op_registerers:
+            raise OptionError(
+                f"{custom_op_registerers[0]!r} registers operators with LiteRT alone: implement them by opalite.kernel "
+                "(docs/add-a-kernel.md)"
+            )
+        super().__init__(**arguments)

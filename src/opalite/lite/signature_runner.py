@@ -29,31 +29,36 @@ class SignatureRunner:
         found = interpreter.signatures.get(signature_key)
         if found is None:
             raise ValueError(f'Invalid signature_key provided: "{signature_key}".')
-        self._inputs, self._outputs = dict(found.inputs), dict(sorted(found.outputs.items()))
+        self._inputs, self._outputs = dict(sorted(found.inputs.items())), dict(sorted(found.outputs.items()))
         try:
             self._subgraph = interpreter.subgraph(found.subgraph)
         except OpaliteError as e:
             raise ValueError(str(e)) from e
 
-    def __call__(self, **kwargs: Any) -> dict[str, Array]:
+    def __call__(self, **kwargs: Any) -> dict[str, Any]:
         """Run on arrays by name; returns the outputs by name."""
         if len(kwargs) != len(self._inputs):
             raise ValueError(
                 "Invalid number of inputs provided for running a SignatureDef, "
                 f"expected {len(self._inputs)} vs provided {len(kwargs)}"
             )
-        values: dict[int, Array] = {}
-        for name, value in kwargs.items():
+        arrays = {name: np.asarray(value) for name, value in kwargs.items()}
+        for name, array in arrays.items():
             if name not in self._inputs:
                 raise ValueError(f"Invalid Input name ({name}) for SignatureDef")
-            array, i = np.asarray(value), self._inputs[name]
-            self._subgraph.resize(i, array.shape)
-            values[i] = self._subgraph.check(i, array)
-        try:
-            found = dict(zip(self._subgraph.outputs, self._subgraph.run(values), strict=True))
-        except OpaliteError as e:
-            raise RuntimeError(f"the model failed: {e}") from e
-        return {name: found[i] for name, i in self._outputs.items()}
+            self._subgraph.resize(self._inputs[name], array.shape)
+        self._subgraph.allocate(infer=False)
+        for name, array in arrays.items():
+            self._subgraph.set(self._inputs[name], array)
+        self._subgraph.invoke()
+        return {name: self._result(i) for name, i in self._outputs.items()}
+
+    def _result(self, i: int) -> Any:
+        """Return output `i`. One that is an input too is copied: the next run writes to it."""
+        found = self._subgraph.contents(i)
+        if not found.ndim:
+            return found[()]
+        return found.copy() if i in self._subgraph.inputs else found
 
     def get_input_details(self) -> dict[str, dict[str, Any]]:
         """Return the details of the inputs by name."""

@@ -14,9 +14,9 @@ Array = np.ndarray[Any, Any]
 
 
 def numpy_type(info: TensorInfo) -> Any:
-    """Return the NumPy type of a tensor's elements: bytes for strings, void for handles."""
+    """Return the NumPy type of a tensor's elements: bytes for strings, object for handles."""
     if info.dtype is None:
-        return np.void
+        return np.object_
     return np.bytes_ if info.dtype is DType.STRING else info.dtype.np.type
 
 

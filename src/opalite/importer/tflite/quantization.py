@@ -117,3 +117,22 @@ def rescaled(ctx: NodeContext, acc: Value, factors: Array, axis: int, out: Affin
         up = ctx.along_axis(ctx.constant(left), axis, len(acc.shape))
         acc = ctx.elementwise(lambda a, n: a.call("shl", n), acc, up)
     return ctx.elementwise(lambda a, m, r: out.stored(a.call("requantize", m, r), ends), acc, *by_channel)
+
+
+def rescaled_once(ctx: NodeContext, acc: Value, factors: Array, axis: int, out: Affine, ends: tuple[int, int]) -> Value:
+    """Return what `rescaled` does, rounded once, as both LiteRT's reference kernel and XNNPACK scale FULLY_CONNECTED.
+
+    `rescaled` rounds twice, which moves one in some hundred results that are nearly halves.
+    """
+    pairs = np.array([fixed_multiplier(float(f)) for f in factors], np.int64).reshape(-1, 2)
+    # Beyond factors of 2^30 all results but 0 are at the ends, whatever is shifted.
+    multiplier, bits = pairs[:, 0].copy(), np.maximum(31 - pairs[:, 1], 1)
+
+    def rounded(a: Sym, m: Sym | int, b: Sym | int, half: Sym | int) -> Sym:
+        return out.stored((a.cast(DType.INT64) * m + half).call("shr", b).cast(DType.INT32), ends)
+
+    half = np.left_shift(1, bits - 1)
+    if factors.size == 1:
+        return ctx.elementwise(lambda a: rounded(a, int(multiplier[0]), int(bits[0]), int(half[0])), acc)
+    by_channel = [ctx.along_axis(ctx.constant(a), axis, len(acc.shape)) for a in (multiplier, bits, half)]
+    return ctx.elementwise(rounded, acc, *by_channel)

@@ -20,7 +20,7 @@ from ..walk.node_context import NodeContext
 from .common import activated, quantized_op, tensors_of, to_channels_first, to_channels_last, unsupported, window_pads
 from .conv import transpose_conv as float_transpose_conv
 from .fixed_point import fixed_multiplier, fixed_multiplier_16, rescale, rounded_away
-from .quantization import Affine, activation_ends, affine, out_affine, quantization, rescaled
+from .quantization import Affine, activation_ends, affine, out_affine, quantization, rescaled, rescaled_once
 from .quantized_weights import read_weights_as_floats
 
 _INT32 = 2
@@ -28,6 +28,10 @@ _INT32 = 2
 
 Product = Callable[[Value, Value | None, Value | None], Value]
 """(8-bit operand, its zero point, bias) -> sums in int32."""
+
+
+Rescale = Callable[[NodeContext, Value, Array, int, Affine, tuple[int, int]], Value]
+"""`rescaled` or `rescaled_once`."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +69,21 @@ def product_factors(ctx: NodeContext, x: Affine, scales: Array, out: Affine) -> 
 
 
 def quantized_sums(
-    ctx: NodeContext, x: Value, given: Affine, factors: Array, axis: int, bias: Value | None, multiply: Product
+    ctx: NodeContext,
+    x: Value,
+    given: Affine,
+    factors: Array,
+    axis: int,
+    bias: Value | None,
+    multiply: Product,
+    rescale_sums: Rescale = rescaled,
 ) -> Value:
     """Return the scaled sums of a product with a quantised operand. axis: of the result's channels."""
     out = out_affine(ctx)
     ends = activation_ends(ctx, out)
     if given.dtype is not DType.INT16:
         acc = multiply(x, zero_value(ctx, given.zero, given.dtype), bias)
-        return rescaled(ctx, acc, factors, axis, out, ends)
+        return rescale_sums(ctx, acc, factors, axis, out, ends)
     if given.zero:
         raise unsupported(ctx, f"has the zero point {given.zero} for int16; 0 is expected")
     high = ctx.elementwise(lambda v: v.call("shr", 8).cast(DType.INT8), x)
@@ -229,7 +240,7 @@ def fully_connected(ctx: NodeContext) -> Value:
     else:
         given = affine(ctx, 0)
         factors = product_factors(ctx, given, w.scales, out_affine(ctx))
-        y = quantized_sums(ctx, rows, given, factors, 1, bias, multiply)
+        y = quantized_sums(ctx, rows, given, factors, 1, bias, multiply, rescaled_once)
     return ctx.reshape(y, (*x.shape[:-1], n)) if ctx.attr("keep_num_dims", False) else y
 
 

@@ -120,6 +120,19 @@ def test_weights_of_4_bits() -> None:
     by_litert(g, BYTES)
 
 
+@pytest.mark.parametrize("channels", [1, 3000])
+def test_rows_are_scaled_with_one_rounding(channels: int) -> None:
+    """Sums that are nearly halves show a second rounding: one in a hundred of these."""
+    rng, g, n = np.random.default_rng(4), Subgraph(), 3000
+    scales = tuple(float(v) for v in rng.uniform(0.01, 0.03, channels).astype(np.float32))
+    x, y = g.tensor("int8", (2, 8), quant=Quant((0.02,), (3,))), g.tensor("int8", (2, n), quant=Quant((0.03,), (-9,)))
+    w = g.const(rng.integers(-127, 128, (n, 8)).astype(np.int8), quant=Quant(scales, (0,) * channels, 0))
+    bias = g.const(rng.integers(-3000, 3000, n).astype(np.int32))
+    g.inputs, g.outputs = [x], [y]
+    g.op("FULLY_CONNECTED", [x, w, bias], [y], "FullyConnectedOptions", version=5)
+    by_litert(g, BYTES)
+
+
 def test_a_product_of_bytes_in_int32() -> None:
     g = Subgraph()
     a, b = g.tensor("int8", (2, 8), quant=Quant((0.1,), (2,))), g.tensor("int8", (8, 2), quant=Quant((0.1,), (-2,)))

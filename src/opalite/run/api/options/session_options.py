@@ -42,7 +42,8 @@ CACHE_VIEWS = "opalite.cache_views"
 SUBGRAPH = "opalite.subgraph"
 """Config entry: the subgraph of a .tflite file to run, by number or a signature's name; by default the first."""
 OPEN_SIZES = "opalite.open_sizes"
-"""Config entry: '1' has a .tflite file take inputs of other sizes than those it was made for."""
+"""Config entry: '1' has a .tflite file take inputs of other sizes than those it was made for, 'ranks' of any number of
+dimensions, too."""
 PARAMS_FILE = "opalite.params_file"
 """Config entry: the file with the parameters of a Paddle program, if it has another name than the program."""
 _KNOWN_ENTRIES = (
@@ -240,7 +241,8 @@ def parse_edits(options: SessionOptions) -> ModelEdits:
         last=last,
         argmax=argmax,
         subgraph=entries.get(SUBGRAPH, ""),
-        open_sizes=entries.get(OPEN_SIZES, "0") == "1",
+        open_sizes=entries.get(OPEN_SIZES, "0") in ("1", "ranks"),
+        open_ranks=entries.get(OPEN_SIZES) == "ranks",
         params=entries.get(PARAMS_FILE, ""),
         outputs=options._outputs,
     )
