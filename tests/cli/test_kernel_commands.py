@@ -55,7 +55,7 @@ def test_from_a_skeleton_to_a_run(tmp_path: Path) -> None:
 
 def test_a_wrong_kernel_ends_with_1(tmp_path: Path) -> None:
     write_roll(tmp_path, cl=("LOAD(x,", "2 * LOAD(x,"))
-    assert "  FAILED, as given: " in opalite("kernel", "test", "roll_of_test.py", code=1)
+    assert "  FAILED, as given and 1 more: " in opalite("kernel", "test", "roll_of_test.py", code=1)
     assert "RollFlat: WRONG, " in opalite("kernel", "bench", "roll_of_test.py", code=1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,17 +75,18 @@ def test(file: str, device: str | None, watch: bool) -> None:
     if watch:
         watch_file(file, ["test", file, *_device_words(device)])
         return
-    from ..cl.runtime import find_runtime
-    from ..ir.load_plugins import load_plugin
-    from ..kernel.testing.check_kernels import check_module
+    from ..kernel.testing.check_kernels import idle_kernels
+    from ..kernel.testing.checks_in_child import check_file
 
-    rt = find_runtime(device)
-    found = list(check_module(load_plugin(file), rt))
-    if not report({"device": rt.info.title, "device_id": rt.info.id, "checks": [vars(c) for c in found]}):
+    found = check_file(file, device)
+    idle = idle_kernels(found.checks)
+    if not report({**vars(found), "checks": [vars(c) for c in found.checks]}):
         console = make_console()
-        console.print(f"device   {rt.info.title}")
-        _print_checks(console, found)
-    if any(c.problem for c in found) or _idle_kernels(found):
+        console.print(f"device   {found.device}")
+        _print_checks(console, found.checks)
+        for kernel, why in idle.items():
+            console.print(f"{kernel} refuses all of its cases ({why}): it was not tested", soft_wrap=True)
+    if any(c.problem for c in found.checks) or idle:
         sys.exit(1)
 
 
@@ -122,27 +123,31 @@ def _device_words(device: str | None) -> list[str]:
     return [] if device is None else ["--device", device]
 
 
-def _idle_kernels(found: Iterable[Check]) -> dict[str, str]:
-    """Kernels that refuse all of their cases, with a reason."""
-    ran = {c.kernel for c in found if not c.refused}
-    return {c.kernel: c.refused for c in found if c.kernel not in ran}
-
-
 def _print_checks(console: Console, found: list[Check]) -> None:
     for (kernel, case), group in groupby(found, lambda c: (c.kernel, c.case)):
         checks = list(group)
         bad = [c for c in checks if c.problem]
-        refused: dict[str, None] = dict.fromkeys(f"{c.variation}: {c.refused}" for c in checks if c.refused)
         passed = len(checks) - len(bad) - sum(bool(c.refused) for c in checks)
         worst = max((c.error for c in checks if not c.problem), default=0.0)
         error = f", the largest error is {worst:.2g} of the allowed one" if passed and worst else ""
         console.print(f"{kernel:8} {case}: {passed} passed{error}", soft_wrap=True)
-        print_lines(console, [f"  refused, {why}" for why in refused])
-        print_lines(console, [f"  FAILED, {c.variation}: {c.problem}" for c in bad[:_SHOWN]])
-        if len(bad) > _SHOWN:
-            console.print(f"  and {len(bad) - _SHOWN} more failed")
-    for kernel, why in _idle_kernels(found).items():
-        console.print(f"{kernel} refuses all of its cases ({why}): it was not tested", soft_wrap=True)
+        refused = _merged((c.variation, c.refused) for c in checks if c.refused)
+        print_lines(console, [f"  refused, {where}: {why}" for why, where in refused.items()])
+        failed = _merged((c.variation, c.problem) for c in bad)
+        print_lines(console, [f"  FAILED, {where}: {why}" for why, where in islice(failed.items(), _SHOWN)])
+        if len(failed) > _SHOWN:
+            console.print(f"  and {len(failed) - _SHOWN} more failed")
+
+
+def _merged(told: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Variations by what is told of them, each sentence once."""
+    found: dict[str, list[str]] = {}
+    for variation, sentence in told:
+        found.setdefault(sentence, []).append(variation)
+    return {
+        sentence: where[0] if len(where) == 1 else f"{where[0]} and {len(where) - 1} more"
+        for sentence, where in found.items()
+    }
 
 
 def _print_race(console: Console, race: Race) -> None:

@@ -44,7 +44,9 @@ class Case:
     def __post_init__(self) -> None:
         if not isinstance(self.op, Op):
             raise PluginError(f"a Case takes an operator, such as make_operator('Softmax', axis=1), got {self.op!r}")
-        _ = self.types
+        types = self.types
+        if wrong := [i for i in self.const if not (isinstance(i, int) and 0 <= i < len(types) and types[i])]:
+            raise PluginError(f"const={tuple(self.const)} of a Case: {wrong[0]!r} is the number of no input")
 
     @cached_property
     def types(self) -> tuple[tuple[DType, Shape] | None, ...]:

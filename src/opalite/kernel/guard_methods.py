@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..errors import OpaliteError, PluginError
@@ -15,27 +16,41 @@ from ..ir.plugins import is_foreign
 Check = Callable[[Any, tuple[Any, ...], Any], Any]
 """Checks a method's result: (instance, arguments, result) to the result that the caller gets."""
 
+Prepare = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+"""Changes a call's arguments."""
+
 _MARK = "__opalite_guard__"
 
 
-def guard_methods(cls: type[Any], checks: Mapping[str, Check | None], where: Callable[[tuple[Any, ...]], str]) -> None:
+def guard_methods(
+    cls: type[Any],
+    checks: Mapping[str, Check | None],
+    where: Callable[[tuple[Any, ...]], str],
+    prepare: Mapping[str, Prepare] = MappingProxyType({}),
+) -> None:
     """Wrap the methods of `cls`, and of its foreign bases, that `checks` names.
 
-    where: for a call's arguments, a line of context for its errors, or ''.
+    where: for a call's arguments, a line of context for its errors, or ''. prepare: of methods that get other ones.
     """
     for c in filter(is_foreign, cls.__mro__):
         for name, check in checks.items():
             method = vars(c).get(name)
             if callable(method) and not hasattr(method, _MARK):
-                setattr(c, name, _guarded(c, name, method, check, where))
+                setattr(c, name, _guarded(c, name, method, check, where, prepare.get(name)))
 
 
 def _guarded(
-    cls: type[Any], name: str, method: Any, check: Check | None, where: Callable[[tuple[Any, ...]], str]
+    cls: type[Any],
+    name: str,
+    method: Any,
+    check: Check | None,
+    where: Callable[[tuple[Any, ...]], str],
+    prepare: Prepare | None,
 ) -> Any:
     @wraps(method)
     def call(self: Any, *args: Any, **named: Any) -> Any:
         try:
+            args = args if prepare is None else prepare(args)
             found = method(self, *args, **named)
             return found if check is None else check(self, args, found)
         except Exception as e:

@@ -16,7 +16,7 @@ from ..ir.plugins import is_foreign
 from ..ir.symbols import hint_of
 from ..ir.tensor_type import TensorType
 from ..ops.model_names import ATTRIBUTE_TYPES, MODEL_NAMES, TFLITE_DOMAIN
-from ..ops.operator import Op, all_ops, register_op, withdraw_op
+from ..ops.operator import Cost, Op, all_ops, register_op, withdraw_op
 from .guard_methods import guard_methods, is_same_declaration, place_of, wrong_result
 
 _C = TypeVar("_C", bound=type[Op])
@@ -52,7 +52,7 @@ def register_operator(*, domain: str = "", name: str = "", since: int = 1, tflit
             _check_key(made, key)
         if not made.takes_epilogue:
             made.arity = max(made.arity, _MOST_INPUTS)  # no input is an epilogue's operand
-        guard_methods(made, _CHECKS, lambda args: "")
+        guard_methods(made, _CHECKS, lambda args: "", {"reference": _read_only})
         register_op(made)
         for place, op_type, version in keys:
             MODEL_NAMES.setdefault((place, op_type), {})[version] = made
@@ -130,6 +130,17 @@ def _handled(domain: str) -> Mapping[tuple[str, str], Any]:
 # Checks of results
 
 
+def _check_nothing(op: Any, args: tuple[Any, ...], found: Any) -> None:
+    if found is not None:
+        raise wrong_result(op, "check_shape", "nothing; `need(condition, sentence)` refuses inputs", found)
+
+
+def _check_cost(op: Any, args: tuple[Any, ...], found: Any) -> Cost:
+    if not isinstance(found, Cost):
+        raise wrong_result(op, "cost", "a Cost", found)
+    return found
+
+
 def _check_types(op: Any, args: tuple[Any, ...], found: Any) -> list[TensorType]:
     if isinstance(found, TensorType):
         found = [found]
@@ -161,13 +172,26 @@ def _check_arrays(op: Any, args: tuple[Any, ...], found: Any) -> list[Any]:
                 f"{op.name}: output {i} is of shape {tuple(hint_of(t.shape))} by infer_shape and of {np.shape(a)} by "
                 f"reference, for inputs {', '.join(map(str, ins))}{place_of(type(op), 'infer_shape')}"
             )
-    return [np.asarray(a).astype(t.dtype.np, copy=False) for t, a in zip(types, outs, strict=True)]
+    # An input that is returned is copied: the caller's array stays its own.
+    return [
+        np.asarray(a).astype(t.dtype.np, copy=not (isinstance(a, np.ndarray) and a.flags.writeable))
+        for t, a in zip(types, outs, strict=True)
+    ]
+
+
+def _read_only(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of `reference` with arrays that it cannot change: they are a caller's, or a model's constants."""
+    views = [a.view() if isinstance(a, np.ndarray) else a for a in args[0]]
+    for view in views:
+        if isinstance(view, np.ndarray):
+            view.flags.writeable = False
+    return (views, *args[1:])
 
 
 _CHECKS = {
-    "check_shape": None,
+    "check_shape": _check_nothing,
     "infer_shape": _check_types,
     "reference": _check_arrays,
     "check_contents": None,
-    "cost": None,
+    "cost": _check_cost,
 }

@@ -14,7 +14,7 @@ import opalite
 from opalite.cl.runtime import Runtime
 from opalite.errors import BundleError
 from opalite.ir.load_plugins import load_plugin
-from opalite.kernel.testing import assert_file, check_module, time_module
+from opalite.kernel.testing import assert_file, check_file, check_module, time_module
 from opalite.kernel.testing.check_kernels import Check
 from opalite.kernels.kernel import withdraw_kernel
 from opalite.ops import all_ops
@@ -108,7 +108,12 @@ def test_its_own_test_passes(tmp_path: Path, rt: Runtime) -> None:
             "as given",
             "1 of them were never written",
         ),
-        (("STORE(y, at,", "STORE(y, at + 1,"), "as given", "something was written past the end of output"),
+        (("STORE(y, at,", "STORE(y, at + 1,"), "as given", "something was written past the end of output y0"),
+        (("STORE(y, at,", "STORE(y, at + 9999,"), "as given", "something was written past the end of output y0"),
+        (("STORE(y, at,", "STORE(y, at - 1,"), "as given", "something was written before the start of output y0"),
+        (("STORE(y, at,", "STORE((global REAL *)x, at,"), "as given", "input x0 has changed"),
+        (("LOAD(x,", "LOAD(y, at) + LOAD(x,"), "as given", "computed of what nothing has written"),
+        (("LOAD(x,", "0 * LOAD(x, at + 1) + LOAD(x,"), "as given", "lies outside of tensors is NaN in tests"),
         (("LOAD(x,", "2 * LOAD(x,"), "prime sizes", r"elements of output y0 are wrong; at \[0, 0, 0\] got"),
         (
             ("LOAD(x,", "nothing + LOAD(x,"),
@@ -121,3 +126,28 @@ def test_its_own_test_passes(tmp_path: Path, rt: Runtime) -> None:
 def test_its_own_test_finds_faults(tmp_path: Path, rt: Runtime, cl: tuple[str, str], variation: str, text: str) -> None:
     problems = {c.variation: c.problem for c in checks(write_roll(tmp_path, cl=cl), rt)}
     assert re.search(text, problems[variation]), problems[variation]
+
+
+def test_a_read_that_changes_nothing_is_found_by_a_closed_wall(tmp_path: Path, rt: Runtime) -> None:
+    """It ends the process of the checks, which is told."""
+    if not rt.shares_memory:
+        pytest.skip("walls are closed where the device works on the host's memory")
+    unused = "if (LOAD(x, at + count) == 5) STORE(y, at, (ACC)5); STORE(y, at,"
+    path = write_roll(tmp_path, cl=("STORE(y, at,", unused))
+    assert not [c.problem for c in checks(path, rt) if c.problem], "open walls do not show it"
+    last = check_file(str(path), rt.info.id).checks[-1]
+    assert last.variation == "as given"
+    assert "ended its process (SIG" in last.problem
+    with pytest.raises(AssertionError, match=r"as given of Roll.*it reads outside of its tensors"):
+        assert_file(path, rt.info.id)
+
+
+def test_scratch_memory_holds_nothing_before_a_run(tmp_path: Path, rt: Runtime) -> None:
+    path = write_roll(tmp_path, py=('{"x": x,', '{"sums": Scratch("sums", 64), "x": x,'))
+    path.write_text(path.read_text().replace("Operator, need", "Operator, Scratch, need"))
+    source = path.with_suffix(".cl")
+    taken = source.read_text().replace("roll(", "roll(global REAL *sums, ")
+    source.write_text(taken.replace("LOAD(x,", "LOAD(sums, 0) + LOAD(x,"))
+    problems = {c.variation: c.problem for c in checks(path, rt)}
+    assert "computed of what nothing has written" in problems["as given"]
+    assert not problems["shape rule"]

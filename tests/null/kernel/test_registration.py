@@ -158,6 +158,17 @@ def test_a_name_of_another_module_is_taken(tmp_path: Path) -> None:
             r"RollFlat.launch must return a list of Launch, got 3",
         ),
         (('"n": n, ', ""), "plan", "nothing is given for n"),
+        (("(y.type.count,), defines", "y.type.count, defines"), "plan", r"grid, a tuple of one to three sizes, got 10"),
+        (("(y.type.count,), defines", "(-1,), defines"), "plan", r"grid, a tuple of one to three sizes, got \(-1,\)"),
+        (("(y.type.count,), defines", "(8,), (8, 8), defines"), "plan", r"a group of 1 sizes, .*got \(8, 8\)"),
+        (
+            ("def launch", "def bindings(self, p): return []\n    def launch"),
+            "plan",
+            r"one Binding .*1 inputs .*got \[\]",
+        ),
+        (("def launch", "def seconds(self, p, cost): pass\n    def launch"), "plan", "a number of seconds, got None"),
+        (("need(0", 'return "no"; need(0'), "plan", "check_shape must return nothing.*got 'no'"),
+        (("[np.roll(", "[np.negative(arrays[0], arrays[0]) + np.roll("), "reference", "read-only .*roll_of_test.py:18"),
         (("[np.roll(", "[arrays[0], np.roll("), "reference", "infer_shape gives 1 outputs and reference 2"),
         (
             ("np.roll(arrays[0], self.shift, self.axis)", "arrays[0].ravel()"),
@@ -172,6 +183,13 @@ def test_a_fault_in_a_method_names_file_and_line(tmp_path: Path, py: tuple[str, 
     with pytest.raises(OpaliteError, match=text) as found:
         make()
     assert where != "plan" or "Roll node" in str(found.value)
+
+
+def test_a_reference_that_returns_its_input_gives_a_copy(tmp_path: Path) -> None:
+    load_plugin(str(write_roll(tmp_path, py=("np.roll(arrays[0], self.shift, self.axis)", "arrays[0]"))))
+    (y,) = all_ops()["Roll"](axis=0).reference([x := np.zeros(3)])  # type: ignore[call-arg]
+    y += 1
+    assert not x.any()
 
 
 @pytest.mark.parametrize(

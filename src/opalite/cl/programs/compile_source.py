@@ -18,6 +18,7 @@ from ...pocl.prune_header import build_with_pruned_header
 from ...ptx.retarget_sm90a import RetargetError, is_marked, retarget
 from ..device.driver_errors import translate
 from .missing_builtins import DEFINITIONS
+from .own_lines import own_lines
 from .ptx_binary import assemble, ptx_of
 
 _log = logging.getLogger(__name__)
@@ -56,9 +57,9 @@ class SourceCompiler:
             program._build(options.encode(), [self._device])
             return program
 
+        whole = DEFINITIONS + text if UNLINKED_FMA in self._info.quirks else text
         try:
             full_options = self.full_options(options)
-            whole = DEFINITIONS + text if UNLINKED_FMA in self._info.quirks else text
             program = (
                 build_with_pruned_header(make, text, full_options, cl.Error) if is_pocl else make(whole, full_options)
             )
@@ -66,7 +67,7 @@ class SourceCompiler:
                 program = self._retargeted(program, name)
         except cl.Error as e:
             assert program is not None
-            log = self._compiler_output(program)
+            log = own_lines(self._compiler_output(program), whole)
             if not log and e.code != cl.status_code.BUILD_PROGRAM_FAILURE:
                 raise translate(e, f"Building {name or 'a program'}", self._info.title) from e
             shown = "\n".join(log.splitlines()[:_LOG_LINES]) or str(e)

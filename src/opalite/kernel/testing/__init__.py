@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import os
 
-from ...cl.runtime import find_runtime
-from ...ir.load_plugins import load_plugin
-from .check_kernels import Check, assert_module, check_kernel, check_module
+from .check_kernels import Check, assert_checks, check_kernel, check_module
+from .checks_in_child import Checked, check_file
 from .single_node import make_node, run_node, time_node, uneven_group
 from .time_rivals import Race, Rival, time_module
 
 __all__ = [
     "Check",
+    "Checked",
     "Race",
     "Rival",
+    "assert_checks",
     "assert_file",
-    "assert_module",
+    "check_file",
     "check_kernel",
     "check_module",
     "make_node",
@@ -33,5 +34,8 @@ __all__ = [
 
 
 def assert_file(path: str | os.PathLike[str], device: str | None = None) -> None:
-    """AssertionError unless all kernels and operators that a .py file registers pass their checks on a device."""
-    assert_module(load_plugin(os.fspath(path)), find_runtime(device))
+    """AssertionError unless all kernels and operators that a .py file registers pass their checks on a device.
+
+    They run in a process of their own, which a faulty kernel may end.
+    """
+    assert_checks(check_file(os.fspath(path), device).checks)

@@ -1,16 +1,16 @@
 """Checks of the kernels and operators of a module, on variations of its Cases, against the NumPy reference.
 
 Each case is run as it is given, in prime sizes and in sizes of one; stored as float, half and double; in every binding
-of layouts; at every legal point of the kernel's space; and in work-groups that divide no axis of the grid. Outputs are
-filled with a pattern before, and have guard bytes past their ends.
+of layouts; at every legal point of the kernel's space; and in work-groups that divide no axis of the grid, and in large
+ones. Outputs and scratch memory are NaN before, and all buffers have walls (walled_run.py).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 import numpy as np
@@ -22,17 +22,20 @@ from ...ir.graph import Node, Value
 from ...ir.load_plugins import describe_fault
 from ...ir.precision import Precision
 from ...ir.tolerances import column, largest_difference, magnitude, tolerance
-from ...kernels.kernel import Binding, Kernel, Params, all_kernels
+from ...kernels.kernel import Binding, Kernel, Params, Problem, all_kernels
+from ...kernels.launch import Grid
+from ...kernels.launch_workgroups import launch_with_open_group
 from ...kernels.node_in_layouts import place_node
 from ...layout.kernel_candidates import unsupported
 from ...ops.elementwise import run_reference
 from ...ops.operator import all_ops
+from ...run.execute.single_node_executable import PATTERN, SingleNodeExecutable
 from ..case import Array, Case, Shape
-from .single_node import run_node
+from .single_node import large_group, uneven_group
+from .walled_run import WalledRun
 
 _MOST_POINTS = 64  # of a kernel's space, spread evenly
 _MOST_ELEMENTS = 1 << 22
-_PATTERN = 0xA5  # with which a run fills outputs
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,19 @@ class _Variation:
     dtype: DType | None = None
 
 
+Starting = Callable[[Check], None]
+"""Told before each run what is about to run: a fault may end the process."""
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """Where checks run. closes: walls are closed, too, which ends the process at an access outside of buffers."""
+
+    rt: Runtime
+    closes: bool = False
+    starting: Starting = lambda check: None
+
+
 def kernels_of(module: ModuleType) -> list[Kernel]:
     """The kernels that a module registers."""
     return [k for k in all_kernels() if type(k).__module__ == module.__name__]
@@ -73,8 +89,13 @@ def cases_of(module: ModuleType) -> list[Case]:
     return list(found)
 
 
-def check_module(module: ModuleType, rt: Runtime) -> Iterator[Check]:
-    """Every check of a module's kernels on the device of `rt`. PluginError if it has none."""
+def check_module(
+    module: ModuleType, rt: Runtime, *, closes: bool = False, starting: Starting = lambda check: None
+) -> Iterator[Check]:
+    """Every check of a module's kernels on the device of `rt`. PluginError if it has none.
+
+    closes: an access outside of buffers ends the process, where the device is a CPU. starting: called before each run.
+    """
     cases = cases_of(module)
     kernels = kernels_of(module)
     ops = tuple(op for op in all_ops().values() if op.__module__ == module.__name__)
@@ -88,56 +109,80 @@ def check_module(module: ModuleType, rt: Runtime) -> Iterator[Check]:
         if not own:
             yield Check(kernel.name, "", "cases", problem=f"no Case in CASES is of its operator, {kernel.op}")
         for case in own:
-            yield from check_kernel(kernel, case, rt)
+            yield from check_kernel(kernel, case, rt, closes=closes, starting=starting)
 
 
-def assert_module(module: ModuleType, rt: Runtime) -> None:
-    """AssertionError with the first failed check of `check_module`, or if a kernel refuses all cases. For tests."""
-    checks = list(check_module(module, rt))
+def assert_checks(checks: Sequence[Check]) -> None:
+    """AssertionError with the first failed check, or if a kernel refuses all of its cases. For tests."""
     for check in checks:
         assert not check.problem, f"{check.kernel}, {check.variation} of {check.case}: {check.problem}"
-    for kernel in kernels_of(module):
-        ran = [c for c in checks if c.kernel == kernel.name and not c.refused]
-        assert ran, f"{kernel.name} refuses all of its cases: {[c.refused for c in checks if c.kernel == kernel.name]}"
+    for kernel, why in idle_kernels(checks).items():
+        raise AssertionError(f"{kernel} refuses all of its cases ({why}): it was not tested")
+
+
+def idle_kernels(checks: Sequence[Check]) -> dict[str, str]:
+    """Kernels that refuse all of their cases, with a reason."""
+    ran = {c.kernel for c in checks if not c.refused}
+    return {c.kernel: c.refused for c in checks if c.kernel not in ran}
 
 
 def check_shape_rule(case: Case) -> Check:
-    """Whether an operator's shape rule and its reference agree, for all element types that it takes."""
+    """Whether an operator's shape rule and its reference agree, and repeat, for all element types that it takes."""
     try:
         for variation in _variations(case):
             arrays = case.arrays(variation.shapes, variation.dtype)
             node = case.node(arrays)
-            outs = run_reference(node.op, node.epilogue, arrays)
-            for v, a in zip(node.outputs, outs, strict=False):
+            node.cost()
+            outs, again = (run_reference(node.op, node.epilogue, arrays) for _ in range(2))
+            for v, a, b in zip(node.outputs, outs, again, strict=False):
                 if a.shape != v.shape:
                     raise ShapeError(
                         f"output {v.name} is {v.type} by the shape rule, of shape {a.shape} by the reference"
                     )
+                if a.tobytes() != b.tobytes():
+                    raise PluginError(f"the reference gives another output {v.name} when it is called again")
     except Exception as e:
         return Check(case.op.name, str(case), "shape rule", problem=_sentence(e))
     return Check(case.op.name, str(case), "shape rule")
 
 
-def check_kernel(kernel: Kernel, case: Case, rt: Runtime) -> Iterator[Check]:
-    """Every check of one kernel on one case; none after one whose program does not compile."""
+def check_kernel(
+    kernel: Kernel, case: Case, rt: Runtime, *, closes: bool = False, starting: Starting = lambda check: None
+) -> Iterator[Check]:
+    """Every check of one kernel on one case, as `check_module`; none after one whose program does not compile."""
+    bench = _Bench(rt, closes, starting)
     for variation in _variations(case):
-        arrays = case.arrays(variation.shapes, variation.dtype)
+        made = Check(kernel.name, str(case), variation.name)
         try:
+            arrays = case.arrays(variation.shapes, variation.dtype)
             node = case.node(arrays, variation.precision)
             if why := unsupported(node, rt.info):
-                yield Check(kernel.name, str(case), variation.name, refused=why)
+                yield replace(made, refused=why)
                 continue
             p = kernel.problem(node, rt.info)
             if why := kernel.refusal(p) or kernel.no_legal_point(p):
-                yield Check(kernel.name, str(case), variation.name, refused=why)
+                yield replace(made, refused=why)
                 continue
-            for name, binding, params in _ways(kernel, node, rt, every=variation.name == "as given"):
-                what = f"{variation.name}{name}"
-                yield Check(kernel.name, str(case), what, *_run(kernel, node, binding, params, arrays, rt))
+            _ask_all(kernel, p)
+            every = variation.name == "as given"
+            for name, binding, params in _ways(kernel, node, rt, every):
+                one = replace(made, variation=f"{variation.name}{name}")
+                starting(one)
+                error, problem = _run(kernel, node, binding, params, arrays, bench, every)
+                yield replace(one, error=error, problem=problem)
         except Exception as e:
-            yield Check(kernel.name, str(case), variation.name, problem=_sentence(e))
+            yield replace(made, problem=_sentence(e))
             if isinstance(e, BuildError):
                 return
+
+
+def _ask_all(kernel: Kernel, p: Problem) -> None:
+    """Call what only planning calls, so that a wrong result shows here."""
+    kernel.seconds(p, p.node.cost())
+    for stored, wanted in itertools.permutations((DType.FLOAT32, DType.FLOAT16)):
+        kernel.gives(stored, wanted)
+        for i in range(len(p.node.inputs)):
+            kernel.takes(i, stored, wanted)
 
 
 def _ways(kernel: Kernel, node: Node, rt: Runtime, every: bool) -> Iterator[tuple[str, Binding, Params]]:
@@ -155,23 +200,51 @@ def _ways(kernel: Kernel, node: Node, rt: Runtime, every: bool) -> Iterator[tupl
 
 
 def _run(
-    kernel: Kernel, node: Node, binding: Binding, params: Params, arrays: Sequence[Array | None], rt: Runtime
+    kernel: Kernel,
+    node: Node,
+    binding: Binding,
+    params: Params,
+    arrays: Sequence[Array | None],
+    bench: _Bench,
+    every: bool,
 ) -> tuple[float, str]:
-    """(error as a share of the allowed one, problem) of one way to run a node."""
-    placed = place_node(node, binding)
+    """(error as a share of the allowed one, problem) of one way to run a node, in all work-groups that it leaves open.
+
+    every: large work-groups, too.
+    """
+    rt, placed = bench.rt, place_node(node, binding)
     stored = [
         None if a is None or v is None else a.astype(v.type.storage.np).astype(v.dtype.np)
         for a, v in zip(arrays, placed.inputs, strict=True)
     ]
     wanted = run_reference(node.op, node.epilogue, stored)
     given = [None if layout is None else a for a, layout in zip(stored, binding.inputs, strict=True)]
-    try:
-        found = run_node(rt, kernel, placed, given, params)
-    except BuildError:
-        raise
-    except DeviceError as e:
-        return math.inf, str(e)
-    return compare_outputs(node, placed.outputs, found, wanted)
+    one = SingleNodeExecutable(rt, placed, given)
+    open_launch = launch_with_open_group(kernel.launch(kernel.problem(placed, rt.info), params))
+    groups: list[Grid | None] = [None]
+    if open_launch is not None:
+        groups.append(uneven_group(open_launch.grid, rt.info))
+    worst, first = 0.0, None
+    for group in groups:
+        where = "" if group is None else f"in work-groups of {group}, which tuning may choose: "
+        try:
+            run = one.prepare(kernel, params, group)
+            walled = WalledRun(rt, run)
+            error, problem = compare_outputs(node, placed.outputs, walled.run(), wanted)
+        except BuildError:
+            raise
+        except DeviceError as e:
+            error, problem = math.inf, str(e)
+        if problem:
+            return error, where + problem
+        worst = max(worst, error)
+        if first is None:
+            first = walled
+            if every and open_launch is not None and (limit := run.group_limit()):
+                groups.append(large_group(open_launch.grid, limit, rt.info))
+    if bench.closes and first is not None and first.can_close:
+        first.run_closed()
+    return worst, ""
 
 
 def compare_outputs(
@@ -186,23 +259,27 @@ def compare_outputs(
         allowed = tolerance("node", column(node.precision, v.dtype)) * (magnitude(want) or 1.0)
         difference = largest_difference(got, want)
         if difference > allowed:
-            return math.inf, _describe_difference(got, want, allowed, v.name)
+            return math.inf, _describe_difference(got, want, allowed, v)
         worst = max(worst, difference / allowed if allowed else 0.0)
     return worst, ""
 
 
-def _describe_difference(got: Array, want: Array, allowed: float, name: str) -> str:
+def _describe_difference(got: Array, want: Array, allowed: float, v: Value) -> str:
     """A sentence on the elements that are wrong: unwritten ones, and the first one with its position."""
     with np.errstate(all="ignore"):
         a, b = got.astype(np.float64), want.astype(np.float64)
         wrong = ~((np.abs(a - b) <= allowed) | (a == b) | (np.isnan(a) & np.isnan(b)))
-    unwritten = np.full(1, 0, got.dtype)
-    unwritten.view(np.uint8)[:] = _PATTERN
-    left = int(np.count_nonzero(wrong & (got == unwritten[0])))
+    before = np.full(v.type.storage.size, PATTERN, np.uint8).view(v.type.storage.np).astype(v.dtype.np)
+    same = np.ascontiguousarray(got).view(np.uint8).reshape(*got.shape, -1) == before.view(np.uint8)
+    left = int(np.count_nonzero(wrong & same.all(-1)))
     first = tuple(int(i) for i in np.argwhere(wrong)[0])
-    text = f"{int(wrong.sum())} of {want.size} elements of output {name} are wrong; at {list(first)} "
+    text = f"{int(wrong.sum())} of {want.size} elements of output {v.name} are wrong; at {list(first)} "
     text += f"got {a[first]:.9g}, expected {b[first]:.9g}"
-    return f"{text}; {left} of them were never written" if left else text
+    if left:
+        return f"{text}; {left} of them were never written, or are computed of what nothing has written"
+    if np.isnan(a[first]) and not np.isnan(b[first]):
+        return f"{text}; what lies outside of tensors is NaN in tests: does the kernel read there?"
+    return text
 
 
 def _sentence(e: Exception) -> str:
@@ -257,6 +334,8 @@ def _accepts(case: Case, shapes: tuple[Shape, ...], dtype: DType | None = None) 
         case.node(case.arrays(shapes, dtype))
     except ShapeError:
         return False
+    except PluginError:  # a fault of the operator's methods, which the check of these sizes tells
+        return True
     return True
 
 

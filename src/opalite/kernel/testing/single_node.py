@@ -22,6 +22,7 @@ from ...ops.operator import make_op
 from ...run.execute.single_node_executable import SingleNodeExecutable
 
 Array = np.ndarray[Any, Any]
+_LARGE = 1024  # work-items of a group
 
 
 def make_node(
@@ -112,3 +113,8 @@ def uneven_group(grid: Grid, device: DeviceInfo) -> Grid:
         group.append(size)
         left //= size
     return tuple(group)
+
+
+def large_group(grid: Grid, limit: int, device: DeviceInfo) -> Grid:
+    """The largest work-group along the first axis, up to `limit`: it reveals local memory that is too small."""
+    return (min(limit, device.max_work_item_sizes[0], _LARGE), *(1 for _ in grid[1:]))

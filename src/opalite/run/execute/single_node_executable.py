@@ -22,7 +22,8 @@ from .executable import Executable
 
 Array = np.ndarray[Any, Any]
 GUARD = 64  # bytes of a known pattern past the end of every output
-_PATTERN = 0xA5
+PATTERN = 0xFF
+"""The byte that fills outputs before a run: floats of it are NaN, which no sum hides, and integers -1."""
 _KEPT_FORMS = 256 << 20  # bytes of constants in kernels' own forms that are kept for the next kernel
 
 
@@ -60,13 +61,17 @@ class SingleNodeExecutable:
 
 
 class NodeRun:
-    """One way to compute a node, ready to run. launches: those with work, in order. steps: of the launches."""
+    """One way to compute a node, ready to run. launches: those with work, in order. steps: of the launches.
+
+    outputs: the slots of the outputs.
+    """
 
     def __init__(self, node: Node, planned: NodeProgram, executable: Executable) -> None:
         self.node = node
         self.executable = executable
         self.launches: list[PreparedLaunch] = list(executable.launches.values())
         self.steps = [s for s in planned.program.steps if isinstance(s, LaunchStep)]
+        self.outputs = planned.outputs
         self._outputs = [executable.memory.objects[number] for number in planned.outputs]
         self._poison()
 
@@ -83,7 +88,7 @@ class NodeRun:
                 w, h = v.type.layout.image_size(v.shape)
                 rt.write_image(memory, np.full((h, w, 4), np.nan, v.type.storage.np))
             elif v.type.nbytes + GUARD:
-                rt.fill(memory, _PATTERN, v.type.nbytes + GUARD)
+                rt.fill(memory, PATTERN, v.type.nbytes + GUARD)
         rt.finish()  # the host memory may be freed before a launch
 
     def run(self) -> list[Array]:
@@ -102,11 +107,15 @@ class NodeRun:
             w, h = layout.image_size(v.shape)
             texels = np.empty((h, w, 4), v.type.storage.np)
             rt.read_image(memory, texels)
-            stored = texels_to_blocks(texels, v.shape)
-        else:
-            raw = np.empty(v.type.nbytes + GUARD, np.uint8)
-            rt.read(memory, raw)
-            if np.any(raw[v.type.nbytes :] != _PATTERN):
-                raise DeviceError(f"something was written past the end of output {v!r}")
-            stored = raw[: v.type.nbytes].view(v.type.storage.np).reshape(layout.storage_shape(v.shape))
-        return unpack_array(stored, v.shape, layout).astype(v.dtype.np)
+            return unpack_array(texels_to_blocks(texels, v.shape), v.shape, layout).astype(v.dtype.np)
+        raw = np.empty(v.type.nbytes + GUARD, np.uint8)
+        rt.read(memory, raw)
+        if np.any(raw[v.type.nbytes :] != PATTERN):
+            raise DeviceError(f"something was written past the end of output {v!r}")
+        return logical_array(raw[: v.type.nbytes], v)
+
+
+def logical_array(raw: Array, v: Value) -> Array:
+    """The elements of a value from the bytes of its buffer. DeviceError if lanes past C are not zero."""
+    stored = raw.view(v.type.storage.np).reshape(v.type.layout.storage_shape(v.shape))
+    return unpack_array(stored, v.shape, v.type.layout).astype(v.dtype.np)
