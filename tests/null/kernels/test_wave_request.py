@@ -57,12 +57,13 @@ def test_full_waves_where_two_fit(nbytes: int, wave: int) -> None:
     assert ADRENO.wave_for(nbytes) == wave
 
 
-def test_half_waves_where_more_work_items_are_in_flight() -> None:
+def test_two_full_waves_leave_most_work_items_in_flight() -> None:
+    """Of half waves no more than a quarter more are in flight, whatever the registers."""
     device = dataclasses.replace(ADRENO, max_waves=16, register_bytes=128 * 96 * 16)
-    assert device.wave_for(600) == 128  # 256 or 320 in flight
-    assert dataclasses.replace(device, register_bytes=600 * 64 * 7).wave_for(600) == 128  # 384 or 448
-    assert dataclasses.replace(device, register_bytes=600 * 64 * 5).wave_for(590) == 128  # 256 or 320
-    assert dataclasses.replace(device, register_bytes=128 * 3 * 64).wave_for(128) == 64  # 128 or 192
+    for nbytes in range(16, 2000, 12):
+        full, half = (w * min(device.max_waves, device.register_bytes // (w * nbytes)) for w in (128, 64))
+        assert device.wave_for(nbytes) == (128 if full >= 256 else 64)
+        assert full >= 0.8 * half or full < 256
 
 
 def asked(launch: Launch, device: DeviceInfo) -> str:

@@ -25,9 +25,6 @@ from .device_family import (
     SUB_GROUPS,
 )
 
-FULL_SHARE = 0.8
-"""Least share of half waves' work-items in flight with which full waves are preferred: they take fewer instructions."""
-
 SUB_GROUP_EXTENSIONS = ("cl_khr_subgroups", "cl_intel_subgroups")
 """Extensions with reductions over sub-groups."""
 
@@ -233,17 +230,13 @@ class DeviceInfo:
     def wave_for(self, nbytes: int) -> int:
         """The wave size that suits a kernel whose work-items keep `nbytes` in registers; 0 where registers are unknown.
 
-        The full wave, unless fewer than two of them fit, or half ones leave far more work-items in flight.
+        The full wave where two of them fit, to hide each other's waiting: then at least 0.8 of the work-items of half
+        waves are in flight, and they take fewer instructions.
         """
         if not (self.register_bytes and self.full_wave):
             return 0
-
-        def in_flight(wave: int) -> int:
-            return wave * min(self.max_waves, self.register_bytes // (wave * nbytes))
-
-        full = in_flight(self.full_wave)
-        is_enough = full >= max(2 * self.full_wave, FULL_SHARE * in_flight(self.wave_size))
-        return self.full_wave if is_enough else self.wave_size
+        waves = min(self.max_waves, self.register_bytes // (self.full_wave * nbytes))
+        return self.full_wave if waves >= 2 else self.wave_size
 
     def reads_texels(self, count: int) -> bool:
         """Whether kernels read a constant of `count` elements of 16 bytes as texels of an image over its buffer."""
