@@ -113,6 +113,7 @@ def test_image_limits() -> None:
     device = read_description("adreno_330")
     assert device.fits_image(8192, 8192)
     assert not device.fits_image(8193, 1)
+    assert not device.fits_image(1, 8193)
     assert not DeviceInfo().fits_image(1, 1)
 
 
@@ -165,3 +166,17 @@ def test_groups_fill_the_wide_waves_of_an_adreno() -> None:
 def test_a_device_is_called_as_its_owner_calls_it(file: str, name: str, title: str) -> None:
     device = read_description(file)
     assert dataclasses.replace(device, name=name or device.name).title == title
+
+
+def test_texels_of_buffers_have_a_limit() -> None:
+    device = DeviceInfo(family="adreno", image_support=True, image_buffer_max=100)
+    assert [device.reads_texels(count) for count in (100, 101)] == [True, False]
+    assert not DeviceInfo(family="mali", image_support=True, image_buffer_max=100).reads_texels(1)
+
+
+def test_a_dot_product_that_no_instruction_computes_is_none() -> None:
+    """The driver lists the extension of Khronos in any case; a vendor's is then taken."""
+    khr = ("cl_khr_integer_dot_product",)
+    assert DeviceInfo(extensions=khr).dot_product == "khr"
+    assert DeviceInfo(extensions=khr, quirks=(SLOW_DOT,)).dot_product == ""
+    assert DeviceInfo(extensions=khr, quirks=(SLOW_DOT, ARM_DOT)).dot_product == "arm"

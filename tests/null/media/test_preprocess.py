@@ -98,6 +98,30 @@ def test_metadata_comes_before_guesses(metadata: dict[str, str], preset: str) ->
     assert (found.colors == "bgr") == ("Bgr8" in metadata.values())
 
 
+@pytest.mark.parametrize(("dtype", "mean"), [(DType.UINT8, 0.0), (DType.INT32, 0.0), (DType.INT8, 128.0)])
+def test_inputs_of_integers_take_pixels(dtype: DType, mean: float) -> None:
+    found = choose_preprocess(b"", {}, "x", dtype, RGB, {})
+    assert (found.mean, found.std, found.scale, found.guessed) == ((mean,), (1.0,), 1.0, False)
+
+
+@pytest.mark.parametrize(("task", "fit"), [("detect", "letterbox"), ("classify", "crop")])
+def test_ultralytics_fits_pictures_by_the_task(task: str, fit: str) -> None:
+    found = from_metadata({"names": "{0: 'cat'}", "task": task, "stride": "32"}, "x")
+    assert found is not None
+    assert found.fit == fit
+
+
+def test_a_file_of_the_model_comes_before_one_of_its_folder(tmp_path: Path) -> None:
+    model, given = str(tmp_path / "m.onnx"), {}
+    for name in ("config.json", "preprocess.json", "m.preprocess.json"):
+        (tmp_path / name).write_text(json.dumps({"scale": 1 + len(given)}))
+        given[name] = choose_preprocess(model, {}, "x", DType.FLOAT32, RGB, {}).scale
+    assert given == {"config.json": 1, "preprocess.json": 2, "m.preprocess.json": 3}
+    (tmp_path / "preprocess.json").write_text("{}")  # for something else
+    (tmp_path / "m.preprocess.json").unlink()
+    assert choose_preprocess(model, {}, "x", DType.FLOAT32, RGB, {}).scale == 1
+
+
 def test_a_compiled_model_carries_what_was_found(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(network(1.0, 0.0).SerializeToString())
@@ -127,6 +151,14 @@ def test_damaged_metadata_says_nothing(raw: str) -> None:
         (
             {"do_rescale": True, "do_center_crop": True, "crop_size": {"height": 224}, "size": {"shortest_edge": 256}},
             Preprocess(fit="crop", share=0.875),
+        ),
+        (
+            {"do_rescale": False, "rescale_factor": 0.5, "image_mean": [104.0], "image_std": [2.0]},
+            Preprocess((104.0,), (2.0,), scale=1.0),
+        ),
+        (
+            {"do_normalize": False, "rescale_factor": 0.5, "image_mean": [104.0], "image_std": [2.0]},
+            Preprocess(scale=0.5),
         ),
         (
             {"pretrained_cfg": {"mean": [0.5], "crop_pct": 0.9}},

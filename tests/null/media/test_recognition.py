@@ -165,6 +165,10 @@ def test_overlapping_boxes_are_dropped() -> None:
     found = find_boxes([a], SIZE, 0.5)
     assert found is not None
     assert len(found.boxes) == 1
+    a[0, 4 + 3, 78], a[0, 4 + 2, 78] = 0.01, 0.8  # of another class
+    found = find_boxes([a], SIZE, 0.5)
+    assert found is not None
+    assert found.classes.tolist() == [3, 2]
     assert overlap(BOX, BOX + 1000) == 0
 
 

@@ -54,6 +54,20 @@ def test_a_written_sound_is_read_back(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, tone(16000), atol=1e-4)
 
 
+def test_loud_numbers_are_cut_off(tmp_path: Path) -> None:
+    write_sound(tmp_path / "a.wav", np.float32([3, -3, 0.25]), 8000)
+    np.testing.assert_allclose(read_sound(tmp_path / "a.wav")[0], [1, -1, 0.25], atol=1e-4)
+
+
+def test_channels_are_averaged(tmp_path: Path) -> None:
+    with wave.open(str(tmp_path / "a.wav"), "wb") as f:
+        f.setnchannels(2)
+        f.setsampwidth(2)
+        f.setframerate(8000)
+        f.writeframes(np.array([[100, 300], [-200, 600]], "<i2").tobytes())
+    np.testing.assert_allclose(read_sound(tmp_path / "a.wav")[0] * 32768, [200, 200])
+
+
 def test_pictures_of_bands() -> None:
     made = map_picture(np.random.default_rng(0).random((1, 50, 20)))
     assert made is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -135,6 +136,18 @@ class AttentionProblem(Problem):
         """Queries per work-group: few enough that every compute unit gets a work-group, and at most all of them."""
         s = self.sizes
         return max(1, min(s.queries, s.batches * s.heads * s.queries // max(1, self.device.compute_units)))
+
+    def few_queries(self, tiles: Sequence[Params]) -> Sequence[Params]:
+        """The `tiles` of at most `max_queries`; where these do not fill a wave, those of the fewest that do.
+
+        Idle lanes cost as much as idle compute units. tiles: TX x TY work-items of a group, RM queries for each TY.
+        """
+        most = self.max_queries()
+        filled = [t["TY"] * t["RM"] for t in tiles if t["TX"] * t["TY"] >= self.device.wave_size]
+        least = min(filled, default=most)
+        if most < least <= hint_of(self.sizes.queries):
+            most = least
+        return [t for t in tiles if t["TY"] * t["RM"] <= most] or tiles
 
     def row_alignment(self, most: int) -> int:
         """The largest power of two up to `most` to whose multiples of elements all rows begin and end."""

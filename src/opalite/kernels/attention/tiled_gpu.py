@@ -37,8 +37,7 @@ class AttentionTiledGpu(Kernel):
         legal = list(self.points(p))
         if p.device.is_cpu:  # on a CPU a work-group is a loop on one core, which barriers split
             return min(legal, key=lambda t: t["TX"] * t["TY"] * t["RM"] * t["KN"])
-        fitting = [t for t in legal if t["TY"] * t["RM"] <= p.max_queries()] or legal
-        return max(fitting, key=lambda t: (t["TY"] * t["RM"] * t["TX"] * t["KN"], t["TX"] * t["TY"]))
+        return max(p.few_queries(legal), key=lambda t: (t["TY"] * t["RM"] * t["TX"] * t["KN"], t["TX"] * t["TY"]))
 
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
         return p.tiled_seconds(super().seconds(p, cost), self.defaults(p))

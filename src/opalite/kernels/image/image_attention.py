@@ -55,9 +55,10 @@ class ImageAttention(ImageKernel):
     def defaults(self, p: AttentionProblem) -> Params:
         s = p.sizes
         legal = list(self.points(p))
-        fitting = [t for t in legal if t["TY"] * t["RM"] <= p.max_queries()] or legal
         wide = ceil_div(s.columns, 4)
-        return max(fitting, key=lambda t: (t["TY"] * t["RM"] * min(t["TX"], wide) * t["KN"], t["TX"] * t["TY"]))
+        return max(
+            p.few_queries(legal), key=lambda t: (t["TY"] * t["RM"] * min(t["TX"], wide) * t["KN"], t["TX"] * t["TY"])
+        )
 
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
         return p.tiled_seconds(super().seconds(p, cost), self.defaults(p))

@@ -15,7 +15,6 @@ class QuantizedGatherRows(Kernel):
     """One work-item per packed word of a row; reads the same panels as the matrix products, from one copy."""
 
     op = "QuantizedGather"
-    space = {"WG": (64, 128, 256)}
 
     def refuse(self, p: Problem) -> str | None:
         node, op = p.node, p.node.as_(QuantizedGather)
@@ -37,4 +36,4 @@ class QuantizedGatherRows(Kernel):
         args["block"] = op.block
         defines: Defines = {"STORAGE": STORAGE[node.y.type.storage], **self.defines(p.device), **own}
         defines["INDEX"] = "long" if node.input(1).dtype is DType.INT64 else "int"
-        return [Launch("quantized_gather", args, (ceil_div(columns, 32 // op.bits), count), (params["WG"], 1), defines)]
+        return [Launch("quantized_gather", args, (ceil_div(columns, 32 // op.bits), count), None, defines)]

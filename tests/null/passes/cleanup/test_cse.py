@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opalite.ir import Node, TensorType, Value
+from opalite.ir import DType, Node, TensorType, Value
+from opalite.ir.precision import Precision
 from opalite.ops.host import HostOp
 from opalite.passes.cleanup.cse import merge_equal_nodes
 from opalite.passes.rewrite_driver import Context, run_rule
@@ -36,6 +37,19 @@ CASES = (
             %r = Elementwise(%a, %p) {expr="sub($0, $1)"}
             %s = Elementwise(%a, %p) {expr="add($0, $1)"}
             return %r, %s
+        }
+        """,
+    ),
+    Case(
+        "merge_equal_nodes",
+        "writes into memory stay",
+        merge_equal_nodes(),
+        """
+        graph g(%x: f32[1,4,2], %n: f32[1,1,2]) {
+            %a = Append(%x, %n, -) {at=1, axis=1, circular=false}
+            %b = Append(%x, %n, -) {at=1, axis=1, circular=false}
+            %y = Elementwise(%a, %b) {expr="add($0, $1)"}
+            return %y
         }
         """,
     ),
@@ -148,3 +162,21 @@ def test_what_the_host_computes_stays_apart() -> None:
         g.graph.nodes.append(node)
     a, b = (n.y for n in g.graph.nodes)
     assert left(g, g.map("y", "add", a, b)) == ["HostOp", "HostOp", "Elementwise"]
+
+
+def test_equal_bytes_of_other_types_differ() -> None:
+    g = GraphMaker()
+    x, plain = g.input("x", 2, 4, dtype=DType.UINT8), {"trans_a": False, "trans_b": False}
+    weights = np.arange(120, 136, dtype=np.uint8).reshape(4, 4)
+    a, b = (
+        g.add(k, "IntegerMatMul", x, g.const(f"{k}.w", weights.view(k)), None, None, **plain) for k in ("int8", "uint8")
+    )
+    assert left(g, g.map("y", "sub", a, b)).count("IntegerMatMul") == 2
+
+
+def test_equal_nodes_of_other_precisions_stay() -> None:
+    g = GraphMaker()
+    x = g.input("x", 4)
+    a, b = (g.map(name, "tanh", x) for name in "ab")
+    g.graph.nodes[1].precision = Precision.FP16
+    assert len(left(g, g.map("y", "sub", a, b))) == 3

@@ -196,6 +196,32 @@ CASES = (
     ),
     Case(
         "sink_reshape",
+        "what the reshape reads is read elsewhere",
+        sink_reshape,
+        """
+        graph g(%x: f32[2,3]) {
+            %m = Elementwise(%x) {expr="tanh($0)"}
+            %s = Reshape(%m) {shape=[6]}
+            %y = Elementwise(%s) {expr="exp($0)"}
+            return %y, %m
+        }
+        """,
+    ),
+    Case(
+        "sink_reshape",
+        "a row of another length is no operand of the other shape",
+        sink_reshape,
+        """
+        graph g(%x: f32[2,3], %r: f32[6]) {
+            %m = Elementwise(%x) {expr="tanh($0)"}
+            %s = Reshape(%m) {shape=[1, 6]}
+            %y = Elementwise(%s, %r) {expr="add($0, $1)"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "sink_reshape",
         "the reshaped tensor is read elsewhere",
         sink_reshape,
         """

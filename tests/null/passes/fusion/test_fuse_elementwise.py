@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from opalite.passes.fusion.fuse_elementwise import fuse_elementwise, inline_scalars
+from opalite.passes.rewrite_driver import Context, run_rule
 
+from ....helpers.graphs import GraphMaker
 from ..texts import Case, check
 
 CASES = (
@@ -105,3 +109,28 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_pass(case: Case) -> None:
     check(case)
+
+
+def test_expressions_have_limits() -> None:
+    """Of operands, which become kernel arguments, and of instructions, which a compiler takes long for."""
+    g = GraphMaker()
+    x, y = g.input("x", 3), g.input("y", 3)
+
+    def many(a: Any, *others: Any) -> Any:
+        for other in others:
+            a = a + other
+        return a
+
+    others = [g.input(f"i{k}", 3) for k in range(12)]
+    inner = g.map("a", many, x, *others[:6])
+    sums = g.map("b", many, inner, *others[6:])  # 13 operands
+    wide = g.map("c", lambda v: many(v, *[v.call("tanh")] * 60), y)
+    deep = g.map("d", lambda v: many(v.call("exp"), *[v] * 60), wide)  # 121 instructions
+    graph = g.done(sums, deep)
+    run_rule(graph, "fuse_elementwise", fuse_elementwise, Context(check=True))
+    assert len(graph.nodes) == 4
+    small = g.map("e", many, g.map("f", many, x, *others[:5]), *others[5:11])
+    graph = g.done(small)
+    graph.prune()
+    run_rule(graph, "fuse_elementwise", fuse_elementwise, Context(check=True))
+    assert len(graph.nodes) == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from opalite.ir import Value
+from opalite.ir.precision import Precision
 from opalite.passes.fusion.fuse_epilogue import fuse_epilogues
 
 from ..texts import CPU, Case, check
@@ -65,6 +67,21 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+def _in_halves(values: dict[str, Value]) -> None:
+    made = values["y"].producer
+    assert made is not None
+    made.precision = Precision.FP16
+
+
+OTHER = Case(
+    "fuse_epilogues",
+    "a sum that is kept in another precision",
+    fuse_epilogues(CPU),
+    CASES[0].before,
+    prepare=_in_halves,
+)
+
+
+@pytest.mark.parametrize("case", [*CASES, OTHER], ids=str)
 def test_pass(case: Case) -> None:
     check(case)
