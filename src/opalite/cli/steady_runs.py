@@ -60,18 +60,18 @@ def run_times(session: InferenceSession, feeds: Mapping[str, Any], warmup: int, 
     return SteadyRuns(traces, outputs)
 
 
-def run_until_steady(session: InferenceSession, feeds: Mapping[str, Any], most_s: float = _MOST_S) -> SteadyRuns:
-    """Runs until the later half is as fast as the earlier one, or `most_s` seconds have passed."""
+def run_until_steady(session: InferenceSession, feeds: Mapping[str, Any]) -> SteadyRuns:
+    """Runs until the later half is as fast as the earlier one, or _MOST_S seconds have passed."""
     started = time.perf_counter()
     for _ in range(_UNTIMED):
         session.run(None, feeds)
-        if time.perf_counter() - started > most_s:
+        if time.perf_counter() - started > _MOST_S:
             break
     session.settle(_BUILD_S)
     outputs = session.run(None, feeds)  # a program that took over runs for the first time
     found = SteadyRuns([], outputs, is_steady=False)
     started = time.perf_counter()
-    while time.perf_counter() - started < most_s or not found.traces:
+    while time.perf_counter() - started < _MOST_S or not found.traces:
         found.outputs = session.run(None, feeds)
         found.traces.append(session.last_trace)
         if len(found.traces) >= _FEWEST and len(found.traces) % 2 == 0:

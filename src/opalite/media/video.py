@@ -43,13 +43,15 @@ def frames(source: str, most: int | None = None) -> Iterator[Image.Image]:
         raise InputError(f"{place} holds no frames")
 
 
+_RATE = 25  # frames in a second of films that are written
+
+
 class FilmWriter:
     """A film that is written frame by frame; its size is the first frame's."""
 
-    def __init__(self, path: Path, rate: int = 25) -> None:
-        """`rate`: frames in a second."""
+    def __init__(self, path: Path) -> None:
         self._av = need("av", "writing films", "video")
-        self.path, self.rate = path, rate
+        self.path = path
         self._container: Any = None
         self._stream: Any = None
 
@@ -58,9 +60,7 @@ class FilmWriter:
         if self._container is None:
             try:
                 self._container = self._av.open(str(self.path), "w")
-                self._stream = self._container.add_stream(
-                    "libx264" if self.path.suffix != ".webm" else "vp9", self.rate
-                )
+                self._stream = self._container.add_stream("libx264" if self.path.suffix != ".webm" else "vp9", _RATE)
             except (self._av.error.FFmpegError, OSError, ValueError) as e:
                 raise InputError(f"{self.path} cannot be written: {e}") from e
             self._stream.width, self._stream.height = (d // 2 * 2 for d in picture.size)

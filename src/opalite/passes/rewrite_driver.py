@@ -132,13 +132,15 @@ def origins_between(inputs: Sequence[Value | None], node: Node) -> tuple[Origin,
     return joined_origin(*reversed(found))
 
 
+_MOST_SWEEPS = 100
+
 Rule = Callable[[Node, Sweep], "Patch | str | None"]
 """A rule examines one node: a Patch to apply, a reason why it does not apply, or None if it does not match."""
 
 
-def run_rule(graph: Graph, name: str, rule: Rule, ctx: Context, limit: int = 100) -> None:
+def run_rule(graph: Graph, name: str, rule: Rule, ctx: Context) -> None:
     """Apply `rule` to all nodes until none matches. Patches of one sweep touch disjoint nodes."""
-    for _ in range(limit):
+    for _ in range(_MOST_SWEEPS):
         sweep = Sweep(graph)
         touched: set[Node] = set()
         patches: list[Patch] = []

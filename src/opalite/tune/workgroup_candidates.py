@@ -81,9 +81,9 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // i for i in small)})
 
 
-def divisors_in_range(number: int, extent: int = RANGE) -> list[int]:
-    """Divisors of any of number, number + 1, ..., number + extent, in increasing order."""
-    return sorted({d for n in range(number, number + extent + 1) for d in divisors(n)})
+def divisors_in_range(number: int) -> list[int]:
+    """Divisors of any of number, number + 1, ..., number + RANGE, in increasing order."""
+    return sorted({d for n in range(number, number + RANGE + 1) for d in divisors(n)})
 
 
 def exhaustive(grid: Sequence[int], limits: Limits, alignment: Alignment = Alignment.PRECISE) -> list[Group]:

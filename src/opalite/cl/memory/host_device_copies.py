@@ -141,19 +141,17 @@ class Transfers:
             finally:
                 mapped.base.release(queue)
 
-    def write_image(self, image: cl.Image, texels: Array, wait: bool = True) -> None:
+    def write_image(self, image: cl.Image, texels: Array) -> None:
         """Copy `texels` [height, width, 4] into the image, whose channel type must be the array's dtype."""
         self.counters.transfers += 1
         with cl_errors(f"Writing an image of {image.width}×{image.height}", self.info.title):
-            region = _region(image, texels)
-            cl.enqueue_copy(self.queue, image, _contiguous(texels), origin=(0, 0), region=region, is_blocking=wait)
+            cl.enqueue_copy(self.queue, image, _contiguous(texels), origin=(0, 0), region=_region(image, texels))
 
-    def read_image(self, image: cl.Image, texels: Array, wait: bool = True) -> None:
+    def read_image(self, image: cl.Image, texels: Array) -> None:
         """Copy the image into `texels` [height, width, 4]."""
         self.counters.transfers += 1
         with cl_errors(f"Reading an image of {image.width}×{image.height}", self.info.title):
-            region = _region(image, texels)
-            cl.enqueue_copy(self.queue, _contiguous(texels), image, origin=(0, 0), region=region, is_blocking=wait)
+            cl.enqueue_copy(self.queue, _contiguous(texels), image, origin=(0, 0), region=_region(image, texels))
 
 
 def _region(image: cl.Image, texels: Array) -> tuple[int, int]:
@@ -172,8 +170,8 @@ def _contiguous(array: Array) -> Array:
     return array if array.dtype.isbuiltin == 1 else array.reshape(-1).view(np.uint8)
 
 
-def aligned_bytes(nbytes: int, alignment: int = PAGE) -> Array:
-    """Zeroed host memory whose address is a multiple of `alignment`."""
-    raw = np.zeros(nbytes + alignment, np.uint8)
-    start = -raw.__array_interface__["data"][0] % alignment
+def aligned_bytes(nbytes: int) -> Array:
+    """Zeroed host memory whose address is a multiple of PAGE."""
+    raw = np.zeros(nbytes + PAGE, np.uint8)
+    start = -raw.__array_interface__["data"][0] % PAGE
     return raw[start : start + nbytes]

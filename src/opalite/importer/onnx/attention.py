@@ -176,11 +176,9 @@ def attend_decomposed(
     return AttentionSteps(raw, capped, biased, weights, ctx.reshape(output, (b, heads, s, v.shape[3])))
 
 
-def extend_cache(
-    ctx: NodeContext, past: Sequence[Value | None], fresh: Sequence[Value], axis: int = 2
-) -> tuple[Value, Value]:
-    """Concatenate past and new keys, and past and new values."""
-    k, v = (new if old is None else ctx.concat([old, new], axis) for old, new in zip(past, fresh, strict=True))
+def extend_cache(ctx: NodeContext, past: Sequence[Value | None], fresh: Sequence[Value]) -> tuple[Value, Value]:
+    """Concatenate past and new keys, and past and new values, along the axis of tokens."""
+    k, v = (new if old is None else ctx.concat([old, new], 2) for old, new in zip(past, fresh, strict=True))
     return k, v
 
 

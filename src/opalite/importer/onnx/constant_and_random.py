@@ -89,8 +89,8 @@ def eye_like(ctx: NodeContext) -> Value:
     return ctx.constant(np.eye(*x.shape, k=ctx.attr("k", 0)).astype(dtype.np))
 
 
-def _dtype(ctx: NodeContext, default: DType, name: str = "dtype") -> DType:
-    code = int(ctx.attr(name, 0))
+def _dtype(ctx: NodeContext, default: DType) -> DType:
+    code = int(ctx.attr("dtype", 0))
     return elem_dtype(code) if code else default
 
 

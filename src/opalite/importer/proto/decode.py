@@ -135,9 +135,9 @@ class TensorReader:
         """Opened data files, by location as the model names it."""
         return self._opened
 
-    def dense(self, proto: Any, raw: memoryview | FilePart | None = None) -> Array:
+    def dense(self, proto: Any) -> Array:
         """Return the tensor in memory."""
-        found = self.held(proto, raw)
+        found = self.held(proto)
         return found.read() if isinstance(found, LazyArray) else found
 
     def held(self, proto: Any, raw: memoryview | FilePart | None = None) -> Array | LazyArray:

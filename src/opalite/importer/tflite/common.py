@@ -170,9 +170,9 @@ def pads_for(
     return (*begins, *(t - b for t, b in zip(totals, begins, strict=True)))
 
 
-def numbers_of(ctx: NodeContext, names: Sequence[str], default: int = 1) -> tuple[int, ...]:
+def numbers_of(ctx: NodeContext, names: Sequence[str]) -> tuple[int, ...]:
     """Return options that are positive numbers, such as strides; ShapeError for others."""
-    found = tuple(int(ctx.attr(name, default)) for name in names)
+    found = tuple(int(ctx.attr(name, 1)) for name in names)
     if min(found) < 1:
         raise ShapeError(f"{ctx.label} has {', '.join(names)} of {found}; numbers from 1 on are expected")
     return found

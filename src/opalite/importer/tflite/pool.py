@@ -32,7 +32,7 @@ def pool_2d(ctx: NodeContext) -> Value:
     return to_channels_last(ctx, activated(ctx, y))
 
 
-def pool_op(ctx: NodeContext, x: Value, kind: str, with_indices: bool = False) -> Pool:
+def pool_op(ctx: NodeContext, x: Value, kind: str) -> Pool:
     """Return the Pool that the node's options describe for x[N,H,W,C]."""
     kernel = numbers_of(ctx, ("filter_height", "filter_width"))
     strides = numbers_of(ctx, ("stride_h", "stride_w"))
@@ -48,6 +48,6 @@ def pool_op(ctx: NodeContext, x: Value, kind: str, with_indices: bool = False) -
         ceil_mode=False,
         count_include_pad=False,
         p=2,
-        with_indices=with_indices,
+        with_indices=False,
         storage_order=0,
     )

@@ -45,9 +45,9 @@ def affine(ctx: NodeContext, i: int) -> Affine:
     return _whole(ctx, tensors_of(ctx).inputs[i], f"input {i}")
 
 
-def out_affine(ctx: NodeContext, i: int = 0) -> Affine:
-    """Return the scale and zero point of output `i`, the same for all of it."""
-    return _whole(ctx, tensors_of(ctx).outputs[i], f"output {i}")
+def out_affine(ctx: NodeContext) -> Affine:
+    """Return the scale and zero point of the first output, the same for all of it."""
+    return _whole(ctx, tensors_of(ctx).outputs[0], "output 0")
 
 
 def _whole(ctx: NodeContext, t: TensorInfo | None, which: str) -> Affine:

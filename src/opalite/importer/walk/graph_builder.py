@@ -45,9 +45,9 @@ class GraphBuilder:
     more than their place, '' if they do not.
     """
 
-    def __init__(self, name: str, trace: Trace | None = None) -> None:
+    def __init__(self, name: str) -> None:
         self.graph = Graph(name)
-        self.trace = Trace() if trace is None else trace
+        self.trace = Trace()
         self.shape_tensors: dict[Value, Array | None] = {}
         self.cache_updates: dict[Value, CacheUpdate] = {}
         self.growable: set[Value] = set()
