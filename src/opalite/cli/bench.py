@@ -47,7 +47,11 @@ _ROUNDS = 12
 @file_option
 @seed_option
 @click.option(
-    "--warmup", type=click.IntRange(min=0), default=2, show_default=True, help="Untimed runs before each stretch."
+    "--warmup",
+    type=click.IntRange(min=0),
+    default=2,
+    show_default=True,
+    help="Untimed runs before each series of timed ones.",
 )
 @click.option("--iterations", type=click.IntRange(min=1), default=None, help="Timed runs of each engine, at least.")
 @click.option(
@@ -74,7 +78,7 @@ _ROUNDS = 12
 @click.option(
     "--throughput",
     is_flag=True,
-    help="Find what gives most inferences per second: one session, threads of one, or processes pinned to cores.",
+    help="Find the mode with the most inferences per second: one session, threads of one, or processes pinned to cores.",
 )
 @json_options
 @shape_option

@@ -106,7 +106,7 @@ def _text(count: int | None) -> str:
 
 
 @command.command("clear")
-@click.option("--tuning", is_flag=True, help="Forget tuning results too, which may have taken hours to find.")
+@click.option("--tuning", is_flag=True, help="Remove tuning results too, which may have taken hours to find.")
 def clear(tuning: bool) -> None:
     """Remove programs and plans; they are made again when needed. Tuning results stay unless --tuning is given.
 

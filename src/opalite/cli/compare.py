@@ -35,7 +35,7 @@ AMOUNTS = {"bytes moved": ("bytes_moved",), "bytes held": HELD, "estimated ms": 
     "--devices",
     default="",
     metavar="A,B,...",
-    help="Descriptions: names or .json files, or ids of devices that are here.  [default: all that come along]",
+    help="Descriptions (names or .json files) or ids of devices of this machine.  [default: all built-in descriptions]",
 )
 @precision_option
 @click.option("--memory", default="auto", show_default=True, help=MEMORY_HELP)
@@ -48,7 +48,7 @@ AMOUNTS = {"bytes moved": ("bytes_moved",), "bytes held": HELD, "estimated ms": 
     type=click.FloatRange(min=0),
     default=2.0,
     show_default=True,
-    help="Percent that bytes and estimated time may grow in --against; launches and nodes on the host may not.",
+    help="Percent by which bytes and estimated time may exceed those of --against; launches and host nodes may not.",
 )
 def command(model: str, devices: str, memory: str, output: str | None, against: str | None, tolerance: float) -> None:
     """Plan MODEL for several devices: kernels, launches, memory and estimated times.
@@ -114,7 +114,7 @@ def worse_plans(before: Mapping[str, Any], now: Mapping[str, Any], share: float 
 
 
 def _check(before: Mapping[str, Any], now: Mapping[str, Any], path: str, share: float) -> int:
-    """The exit status of --against, after telling on stderr which plans are worse."""
+    """The exit status of --against, after printing on stderr which plans are worse."""
     shared = [name for name in now if name in before]
     if not shared:
         raise InputError(f"{path} has plans for {', '.join(before)}, none for {', '.join(now)}: nothing to compare")

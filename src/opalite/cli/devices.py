@@ -25,7 +25,11 @@ from .tables import Column, print_table
 @json_option("Print all that is known of each device as JSON.")
 @click.option("--export", default=None, metavar="FILE.json", help="Write the description of a device, for --device.")
 @click.option("--device", default=None, help="The device that --export describes.  [default: the one with a star]")
-@click.option("--resources", is_flag=True, help="What to give `ray start --resources` here (docs/scaling.md).")
+@click.option(
+    "--resources",
+    is_flag=True,
+    help="Print the argument of `ray start --resources` for this machine (docs/scaling.md).",
+)
 def command(export: str | None, device: str | None, resources: bool) -> None:
     """List OpenCL platforms and devices with their abilities. A star marks the default."""
     if export is not None:

@@ -27,9 +27,11 @@ _SAMPLED = "  [default: the model's generation_config.json]"
 
 @click.command()
 @click.argument("model", type=click.Path())
-@click.option("-p", "--prompt", default=None, help="What to go on from.  [default: read from the standard input]")
-@click.option("--chat", is_flag=True, help="Take the prompt for a user's message; without -p, a line for each message.")
-@click.option("--system", default=None, metavar="TEXT", help="The system's message of a chat.")
+@click.option("-p", "--prompt", default=None, help="Text to continue.  [default: read from the standard input]")
+@click.option(
+    "--chat", is_flag=True, help="Treat the prompt as a user's message; without -p, each line of the standard input."
+)
+@click.option("--system", default=None, metavar="TEXT", help="System message of a chat.")
 @click.option("--max-tokens", type=click.IntRange(min=1), default=None, help=f"Tokens to write at most.{_SAMPLED}")
 @click.option("--temperature", type=float, default=None, help=f"Divides logits; 0 takes the likeliest.{_SAMPLED}")
 @click.option("--top-k", type=int, default=None, help=f"Choose from the K likeliest tokens; 0: from all.{_SAMPLED}")
@@ -38,8 +40,8 @@ _SAMPLED = "  [default: the model's generation_config.json]"
 @click.option("--repetition-penalty", type=float, default=None, help=f"Makes tokens that occur less likely.{_SAMPLED}")
 @click.option("--seed", type=click.IntRange(min=0), default=None, help="Equal seeds give equal texts.")
 @click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be given several times.")
-@click.option("--ignore-end", is_flag=True, help="Go on after tokens that end a text.")
-@click.option("--file", default=None, metavar="NAME", help="The decoder's file, where the folder holds several.")
+@click.option("--ignore-end", is_flag=True, help="Continue after end-of-text tokens.")
+@click.option("--file", default=None, metavar="NAME", help="Decoder's file, if the folder has several.")
 @click.option(
     "--load-inputs",
     "-i",
@@ -48,8 +50,10 @@ _SAMPLED = "  [default: the model's generation_config.json]"
     metavar="NAME=FILE",
     help="An input of an encoder that does not read text, from an .npy file.",
 )
-@click.option("--audio", default=None, metavar="FILE.wav", help="Sound for an encoder that hears, such as Whisper's.")
-@click.option("--cache", type=click.Choice(CACHES), default="model", help="Keep caches as the model, or in int8.")
+@click.option("--audio", default=None, metavar="FILE.wav", help="Sound for an audio encoder, such as Whisper's.")
+@click.option(
+    "--cache", type=click.Choice(CACHES), default="model", help="Element type of KV caches: the model's, or int8."
+)
 @json_options
 @device_options
 def command(

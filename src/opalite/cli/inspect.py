@@ -27,7 +27,9 @@ _EVERY = 1 << 30
 @click.command()
 @model_argument
 @file_option
-@click.option("--node", default=None, help="Tell everything about one node: candidates, estimates, refusals.")
+@click.option(
+    "--node", default=None, help="Show all about one node: candidate kernels, estimates, reasons of refusals."
+)
 @click.option("--all", "-v", "show_all", is_flag=True, help="List every node, not only the heaviest.")
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="List the first N nodes.")
 @json_options

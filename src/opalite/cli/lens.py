@@ -29,7 +29,7 @@ from .shared_options import file_option, model_argument, option_value, seed_opti
 )
 @click.option("--runs", type=click.IntRange(min=1), default=10, show_default=True, help="Measured runs.")
 @click.option("--verify", "verifies", is_flag=True, help="Compare each node with its NumPy reference.")
-@click.option("--drift", "drifts", is_flag=True, help="Follow errors from node to node, and find what fp16 costs.")
+@click.option("--drift", "drifts", is_flag=True, help="Follow errors from node to node, and find the error of fp16.")
 @click.option(
     "--against",
     multiple=True,

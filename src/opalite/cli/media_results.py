@@ -1,4 +1,4 @@
-"""Outputs of a command as people look at them: recognised, told in lines, and written as pictures or sounds."""
+"""Outputs of a command as people look at them: recognised, printed as lines, and written as pictures or sounds."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def print_result(console: Console, result: Result) -> None:
 
 
 def result_record(media: MediaFiles, result: Result | None) -> dict[str, Any]:
-    """The fate of pictures and sounds and the meaning of outputs, as plain data for --json."""
+    """The conversion of pictures and sounds and the meaning of outputs, as plain data for --json."""
     return {"given": media.lines(), "result": None if result is None else result.to_raw()}
 
 

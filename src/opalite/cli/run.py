@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     "save",
     default=None,
     metavar="FILE",
-    help="Where outputs go: .npz (all), .npy or .wav (the first), or a picture or film of what they mean.",
+    help="File for outputs: .npz (all), .npy or .wav (the first), or a picture or film of the recognised results.",
 )
 @click.option(
     "--output",
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     "--iterations",
     type=click.IntRange(min=0),
     default=None,
-    help="Timed runs.  [default: until their time is steady, for about a second]",
+    help="Number of timed runs.  [default: until their time is steady, for about a second]",
 )
 @json_option("Print what the first and each timed run did as JSON.")
 @session_options

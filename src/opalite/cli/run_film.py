@@ -19,7 +19,9 @@ from .shared_options import option_value, parse_shapes
 if TYPE_CHECKING:
     from ..run.api.session.inference_session import InferenceSession
 
-film_option = click.option("--frames", type=click.IntRange(min=1), help="Frames of a film or a camera to run.")
+film_option = click.option(
+    "--frames", type=click.IntRange(min=1), help="Number of frames of a film or a camera to run."
+)
 _LINE_EVERY = 1.0  # seconds
 
 

@@ -30,7 +30,13 @@ from .shared_options import Real
 @http_options
 @grpc_options
 @telemetry_options
-@click.option("--grace", type=Real(min=0), default=30.0, show_default=True, help="Seconds to finish in, when stopped.")
+@click.option(
+    "--grace",
+    type=Real(min=0),
+    default=30.0,
+    show_default=True,
+    help="Seconds to finish running requests in, when stopped.",
+)
 def command(
     models: tuple[str, ...],
     repository: str | None,

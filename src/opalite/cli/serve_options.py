@@ -33,31 +33,43 @@ engine_options = join(
     click.option(
         "--model-control",
         type=click.Choice(["none", "explicit", "poll"]),
-        help="Whether clients may load and unload models, or the folder is followed.",
+        help="none: models are fixed; explicit: clients load and unload them; poll: the folder is watched.",
     ),
-    click.option("--poll-seconds", "poll_s", type=Real(min=0.1), help="How often the folder is looked at."),
-    click.option("--max-batch-size", type=click.IntRange(min=0), help="Of models that have no config.pbtxt."),
-    click.option("--preferred-batch-size", type=click.IntRange(min=1), multiple=True, help="A size to run at once."),
+    click.option(
+        "--poll-seconds",
+        "poll_s",
+        type=Real(min=0.1),
+        help="Seconds between two checks of the folder, with --model-control poll.",
+    ),
+    click.option(
+        "--max-batch-size", type=click.IntRange(min=0), help="Largest batch of models without a config.pbtxt."
+    ),
+    click.option(
+        "--preferred-batch-size",
+        type=click.IntRange(min=1),
+        multiple=True,
+        help="Batch size that runs without a delay.",
+    ),
     click.option(
         "--max-queue-delay",
         "max_queue_delay_microseconds",
         type=click.IntRange(min=0),
         metavar="MICROSECONDS",
-        help="How long a request waits for others to join.",
+        help="Longest wait of a request for others, to form a batch.",
     ),
-    click.option("--max-queue-size", type=click.IntRange(min=1), help="Requests of a model that may wait."),
+    click.option("--max-queue-size", type=click.IntRange(min=1), help="Largest number of queued requests of a model."),
     click.option(
         "--timeout",
         "default_timeout_microseconds",
         type=click.IntRange(min=0),
         metavar="MICROSECONDS",
-        help="How long a request may wait where it says nothing.",
+        help="Timeout in the queue for requests without one of their own.",
     ),
     click.option(
         "--run-timeout",
         "run_timeout_s",
         type=Real(min=0),
-        help="Seconds that a run may take, or the next part of a text; 0: no limit.  [default: 120]",
+        help="Timeout in seconds of a run, or of the next part of a text; 0: none.  [default: 120]",
     ),
     click.option(
         "--shared-memory/--no-shared-memory",
@@ -68,17 +80,17 @@ engine_options = join(
         "--spare-worker/--no-spare-worker",
         default=True,
         show_default=True,
-        help="A process that waits to replace a lost worker.",
+        help="Keep a spare process that replaces a lost worker.",
     ),
     click.option(
         "--request-memory-mb",
         type=click.IntRange(min=1),
-        help="MiB that all requests and their answers may take.  [default: a quarter of the memory, at most 1024]",
+        help="Memory limit for all requests and responses, in MiB.  [default: a quarter of the memory, at most 1024]",
     ),
     click.option(
         "--strict-readiness",
         is_flag=True,
-        help="The server is ready only while all models are; else once it has loaded those that load.",
+        help="Report ready only while all models are; else as soon as those that load are loaded.",
     ),
 )
 
@@ -86,37 +98,58 @@ grpc_options = join(
     click.option(
         "--grpc-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve gRPC too, at this port; 0: any."
     ),
-    click.option("--grpc-host", metavar="ADDRESS", help="Address that gRPC listens at.  [default: --host]"),
+    click.option("--grpc-host", metavar="ADDRESS", help="Address for gRPC to listen on.  [default: --host]"),
 )
 
 telemetry_options = join(
-    click.option("--metrics/--no-metrics", default=True, show_default=True, help="/metrics for Prometheus."),
+    click.option("--metrics/--no-metrics", default=True, show_default=True, help="Serve /metrics for Prometheus."),
     click.option(
-        "--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Show metrics at this port too, no key."
+        "--metrics-port",
+        type=click.IntRange(0, 65535),
+        metavar="PORT",
+        help="Serve metrics at this port too, without a key.",
     ),
     click.option(
         "--health-port",
         type=click.IntRange(0, 65535),
         metavar="PORT",
-        help="Answer health at this port too, and metrics; no key.",
+        help="Serve health checks and metrics at this port too, without a key.",
     ),
     click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
-    click.option("--log-requests", is_flag=True, help="A line for each request."),
+    click.option("--log-requests", is_flag=True, help="Log a line for each request."),
 )
 
 http_options = join(
-    click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at."),
-    click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any that is free."),
+    click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
     click.option(
-        "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME", help="A name of this server in browsers."
+        "--port",
+        type=click.IntRange(0, 65535),
+        default=8000,
+        show_default=True,
+        help="Port to listen on; 0: any free one.",
     ),
-    click.option("--api-key-file", metavar="FILE", help="Its first line is the key.  [default: OPALITE_SERVE_KEY]"),
-    click.option("--open-health/--closed-health", default=True, show_default=True, help="Health without the key."),
+    click.option(
+        "--allowed-host",
+        "allowed_hosts",
+        multiple=True,
+        metavar="NAME",
+        help="Host name under which browsers may call this server.",
+    ),
+    click.option(
+        "--api-key-file", metavar="FILE", help="File whose first line is the key.  [default: OPALITE_SERVE_KEY]"
+    ),
+    click.option(
+        "--open-health/--closed-health", default=True, show_default=True, help="Serve health checks without the key."
+    ),
     click.option("--tls-cert", metavar="FILE", help="Certificate chain, PEM."),
-    click.option("--tls-key", metavar="FILE", help="Its private key, PEM."),
-    click.option("--max-body-mb", type=click.IntRange(min=1), help="MiB that a request may have.  [default: 128]"),
-    click.option("--max-connections", type=click.IntRange(min=1), help="Connections at once.  [default: 4096]"),
-    click.option("--body-timeout", type=Real(min=0.1), help="Seconds for a body to come.  [default: 120]"),
+    click.option("--tls-key", metavar="FILE", help="Private key of the certificate, PEM."),
+    click.option("--max-body-mb", type=click.IntRange(min=1), help="Largest size of a request in MiB.  [default: 128]"),
+    click.option(
+        "--max-connections", type=click.IntRange(min=1), help="Largest number of open connections.  [default: 4096]"
+    ),
+    click.option(
+        "--body-timeout", type=Real(min=0.1), help="Timeout in seconds for receiving a request's body.  [default: 120]"
+    ),
 )
 
 

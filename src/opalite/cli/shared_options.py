@@ -124,19 +124,21 @@ file_option = join(
         help=f"Conversion of pictures: {', '.join(PRESETS)} or a file.  [default: as the model says, else guessed]",
     ),
     shared_option(
-        "--fit", type=click.Choice(FITS), help="How a picture gets the size of an input.  [default: stretch]"
+        "--fit", type=click.Choice(FITS), help="How to fit a picture to the size of an input.  [default: stretch]"
     ),
 )
 picture_options = join(
-    shared_option("--mean", help="Subtracted from scaled pixels, one number or one a channel."),
-    shared_option("--std", help="Divides pixels, one number or one a channel."),
-    shared_option("--scale", type=Real(), help="Multiplies pixels (0..255) first.  [default: 1/255]"),
+    shared_option("--mean", help="Mean to subtract from scaled pixels: one number, or one for each channel."),
+    shared_option("--std", help="Standard deviation to divide pixels by: one number, or one for each channel."),
+    shared_option("--scale", type=Real(), help="Factor for pixels (0..255), applied first.  [default: 1/255]"),
     shared_option(
-        "--colors", "--order", type=click.Choice(COLORS, case_sensitive=False), help="Order of a picture's channels."
+        "--colors", "--order", type=click.Choice(COLORS, case_sensitive=False), help="Order of the colour channels."
     ),
-    shared_option("--layout", type=click.Choice(LAYOUTS, case_sensitive=False), help="Axes of a picture's tensor."),
-    shared_option("--threshold", type=Real(min=0, max=1), help="Least score of a box that is shown.  [default: 0.3]"),
-    shared_option("--rate", type=click.IntRange(min=1), help="Samples a second that the model expects of a sound."),
+    shared_option(
+        "--layout", type=click.Choice(LAYOUTS, case_sensitive=False), help="Order of the axes of a picture's tensor."
+    ),
+    shared_option("--threshold", type=Real(min=0, max=1), help="Lowest score of a box to show.  [default: 0.3]"),
+    shared_option("--rate", type=click.IntRange(min=1), help="Sample rate of sound that the model expects, in hertz."),
     shared_option(
         "--labels",
         type=click.Path(),
@@ -151,7 +153,7 @@ tolerance_option = shared_option(
     "--tolerance",
     type=Real(min=0, min_open=True),
     metavar="SHARE",
-    help="What precision auto lets half change an output by, relative to its largest value.  [default: 0.001]",
+    help="Largest error of outputs for precision auto to use fp16, relative to their magnitude.  [default: 0.001]",
 )
 strict_option = shared_option("--strict", is_flag=True, help="Refuse models with nodes that would run on the host.")
 precision_options = join(
@@ -162,8 +164,8 @@ precision_options = join(
 )
 device_options = join(
     precision_options,
-    _hint("performance", "The device's clocks"),
-    _hint("priority", "Who comes first on the device"),
+    _hint("performance", "Clock rates of the device"),
+    _hint("priority", "Priority of this work on the device"),
     shared_option("--tune", help="Tuning level: none, fast, normal, wide, exhaustive."),
 )
 session_options = join(
@@ -174,6 +176,6 @@ session_options = join(
         "--trust",
         is_flag=True,
         default=None,
-        help="Take the programs and the machine code that a bundle brings, as they are.",
+        help="Use the programs and machine code of a bundle without checks.",
     ),
 )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     type=click.Choice(["fast", "normal", "wide", "exhaustive"], case_sensitive=False),
     default="fast",
     show_default=True,
-    help="How much to search: at most about 1, 4 or 30 minutes for each shape of the model, or 10 hours.",
+    help="Extent of the search: at most about 1, 4 or 30 minutes for each shape of the model, or 10 hours.",
 )
 @file_option
 @seed_option

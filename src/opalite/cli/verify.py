@@ -53,17 +53,21 @@ from .tables import Column, print_table
 @click.option(
     "--cumulative",
     is_flag=True,
-    help="Follow errors along the graph: each node gets what the device computed before it.",
+    help="Follow errors along the graph: each node reads the device's results of the nodes before it.",
 )
 @click.option(
     "--against",
     metavar="PRECISION[:MEMORY]",
-    help="With --cumulative: a second configuration beside it, such as fp32 or fp16:image.",
+    help="With --cumulative: a second configuration to compare with, such as fp32 or fp16:image.",
 )
 @click.option(
-    "--policies", is_flag=True, help="With --cumulative: what keeping nodes in fp32 costs in time and bytes, by error."
+    "--policies",
+    is_flag=True,
+    help="With --cumulative: policies that keep nodes in fp32, with error, time and bytes of each.",
 )
-@click.option("--dump", metavar="DIR", help="With --cumulative: write each value and its float64 as .npz files.")
+@click.option(
+    "--dump", metavar="DIR", help="With --cumulative: write each value, and its float64 reference, to .npz files."
+)
 @click.option("--output", "names", multiple=True, metavar="NAME", help="With --dump: only this value; may be repeated.")
 @json_options
 @shape_option

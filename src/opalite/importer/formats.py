@@ -61,7 +61,7 @@ def load_model(
 
 
 def _parse(contents: bytes | ModelFile, what: str, path: Path | None) -> tuple[Any, Weights]:
-    """Parse ONNX; where that fails, the name may tell what the file is."""
+    """Parse ONNX; where that fails, the name may show the format."""
     try:
         return parse_onnx(contents, what)
     except ModelFormatError as e:

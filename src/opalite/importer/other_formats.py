@@ -87,7 +87,7 @@ _IN_FOLDER = (
 
 
 def describe_bytes(head: bytes, contents: bytes | ModelFile) -> str | None:
-    """Say what a file is whose first bytes no reader knows, and the way to one that runs; None if they do not tell."""
+    """Say what a file is whose first bytes no reader knows, and how to convert it; None if they do not show it."""
     if head.lstrip(b"\0").startswith(b"PK\x03\x04"):  # MediaPipe's tasks begin with zeros, so that contents are aligned
         return _describe_archive(contents)
     for offset, mark, kind, way in _MARKS:
@@ -104,7 +104,7 @@ def describe_bytes(head: bytes, contents: bytes | ModelFile) -> str | None:
 
 
 def describe_name(path: Path | None) -> str | None:
-    """Say what a file of this name is, where its bytes do not tell; None for names that say nothing."""
+    """Say what a file of this name is, where its bytes do not show it; None for unknown names."""
     found = None if path is None else _NAMES.get(path.suffix.lower())
     return None if found is None else f"{found[0]}: {found[1]}"
 

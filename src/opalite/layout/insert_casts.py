@@ -152,7 +152,7 @@ class _Precisions:
                 self._last.add(x)
 
     def stored(self, node: Node, out: Value) -> DType | None:
-        """That of an output: a view's is its input's, and the last ones are stored as the host reads them."""
+        """Type of a stored output: a view's is its input's, and the last ones are stored as the host reads them."""
         wanted, kernel = node.precision.override(out.dtype), node.chosen.option.kernel
         if node in self._views:
             return node.x.type.place.precision
@@ -161,7 +161,7 @@ class _Precisions:
         return None if kernel.gives(out.dtype, wanted) else wanted
 
     def read(self, node: Node, i: int, v: Value) -> DType | None:
-        """That of an input: the value's own, if the node takes either."""
+        """Type in which an input is read: the value's own, if the node takes either."""
         wanted, kernel = node.stored_input(i), node.chosen.option.kernel
         if node in self._views:
             return v.type.place.precision

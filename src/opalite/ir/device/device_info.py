@@ -102,7 +102,7 @@ class DeviceInfo:
 
     @property
     def lacks_wave(self) -> bool:
-        """Whether the wave size is to be asked: a GPU that no table knows, whose driver told none."""
+        """Whether the wave size is to be measured: a GPU that no table has, whose driver reports none."""
         return self.kind == "gpu" and self.wave_size == 1 and not self.generation
 
     @property

@@ -93,7 +93,7 @@ def _made(variant: Untrusted, path: Path | None) -> Content:
 
 
 def _check_exact(key: str, array: Array) -> None:
-    """The sums of a file tell accidents; positions that were checked must be those."""
+    """Checksums of a file reveal accidents only; positions that were checked must be those."""
     if content_key(array) != key:
         raise BundleError(f"the array {key[:12]}… is not what its name says")
 

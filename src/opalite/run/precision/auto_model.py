@@ -54,7 +54,7 @@ MOST_SEARCHES = 3  # of a session; it stays in float32 after the last one failed
 
 
 def why_not_half(device: DeviceInfo) -> str:
-    """Why 'auto' is fp32 on `device`, whatever the model; '' if half may pay."""
+    """Reason why 'auto' is fp32 on `device`, whatever the model; '' if half may be faster."""
     if device.fast_half or knobs.get("OPALITE_TRY_HALF"):
         return ""
     if device.on_host:

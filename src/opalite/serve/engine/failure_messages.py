@@ -20,6 +20,6 @@ def failure_message(e: Exception) -> Message:
 
 
 def error_from(message: Message) -> ServeError:
-    """The error that a message tells of."""
+    """The error that a message describes."""
     kind = getattr(serve_errors, message["kind"], Internal)
     return (kind if issubclass(kind, ServeError) else Internal)(message["message"])

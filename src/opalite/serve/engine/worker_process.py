@@ -317,7 +317,7 @@ class WorkerProcess:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped a process; False where the system does not tell."""
+    """Whether a signal has stopped a process; False where the system does not report it."""
     try:
         state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
     except (OSError, IndexError):

@@ -66,7 +66,7 @@ def _name(sock: socket.socket) -> str:
 
 
 def peer_name(name: str) -> str:
-    """The name of a peer as grpc tells it, in the form of `ReceivedBytes`."""
+    """The name of a peer as grpc reports it, in the form of `ReceivedBytes`."""
     return unquote(name)
 
 

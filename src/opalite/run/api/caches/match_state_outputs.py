@@ -106,7 +106,7 @@ def _misfit(past: NodeArg, present: NodeArg) -> str:
 
 
 def _is_cache(past: NodeArg) -> bool:
-    """Whether names tell that a state grows."""
+    """Whether names show that a state grows."""
     names = f"{past.name} {past.shape}".lower()
     return _BEFORE.search(past.name) is not None or any(word in names for word in _OF_TIME)
 

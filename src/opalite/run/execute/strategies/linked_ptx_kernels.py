@@ -1,6 +1,6 @@
 """LinkedKernels: persistent kernels in place of neighbouring launches of a program, which occupy the whole device.
 
-After a run the host checks whether a group waited for another one in vain.
+After a run the host checks whether a group timed out in its wait for another one.
 """
 
 from __future__ import annotations
@@ -161,11 +161,11 @@ class LinkedKernels:
             self._rt.write(place.whole, array, place.first)
 
     def enqueue_flag_read(self) -> None:
-        """Enqueue, after the launches of a run, the read of the flag that a group waited in vain."""
+        """Enqueue, after the launches of a run, the read of the flag that a wait between groups timed out."""
         self._rt.read(self._sync, self._flag, wait=False)
 
     def has_failed(self) -> bool:
-        """Whether a group waited in vain, once the queue has finished. Resets the flag for the next run."""
+        """Whether a wait between groups timed out, once the queue has finished. Resets the flag for the next run."""
         if not self._flag[0]:
             return False
         self._rt.fill(self._sync, 0, SYNC_BYTES)

@@ -1,7 +1,7 @@
 """PersistentKernelStrategy: launches linked into persistent kernels.
 
-The groups of a persistent kernel stay from the first step to the last. A group that waits for another one in vain gives
-up after a moment; the run is then repeated launch by launch.
+The groups of a persistent kernel stay from the first step to the last. A group that waits too long for another one gives up;
+the run is then repeated launch by launch.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PersistentKernelStrategy(Queue):
         return False
 
     def _before_downloads(self) -> None:
-        # 7 to 10 us on an H200, for bound runs too: what they give is valid only if no group waited in vain.
+        # 7 to 10 us on an H200, for bound runs too: what they give is valid only if no wait between groups timed out.
         # A replay returns no results and does not read the flag, which stays set until the next run.
         self.kernels.enqueue_flag_read()
 
