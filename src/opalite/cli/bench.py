@@ -78,7 +78,7 @@ _ROUNDS = 12
 @click.option(
     "--throughput",
     is_flag=True,
-    help="Find the mode with the most inferences per second: one session, threads of one, or processes pinned to cores.",
+    help="Find the mode with the highest throughput: one session, threads of one, or processes pinned to cores.",
 )
 @json_options
 @shape_option

@@ -1,7 +1,7 @@
 """PersistentKernelStrategy: launches linked into persistent kernels.
 
-The groups of a persistent kernel stay from the first step to the last. A group that waits too long for another one gives up;
-the run is then repeated launch by launch.
+The groups of a persistent kernel stay from the first step to the last. A group that waits too long for another one
+gives up; the run is then repeated launch by launch.
 """
 
 from __future__ import annotations
