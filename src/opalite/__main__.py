@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .interrupts import STATUS, end, leave, watch
+from .interrupts import STATUS, end, leave, was_interrupted, watch
 
 
 def main() -> None:
@@ -13,8 +13,10 @@ def main() -> None:
             from .cli import main as commands
 
             commands(prog_name="opalite")
-        except KeyboardInterrupt:
-            end()
+        except (KeyboardInterrupt, Exception) as e:
+            if was_interrupted(e):
+                end()
+            raise
     except SystemExit as e:
         if e.code == STATUS:
             leave()

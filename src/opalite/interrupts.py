@@ -60,6 +60,15 @@ def unwatched() -> Iterator[None]:
         _is_watching = before
 
 
+def was_interrupted(error: BaseException | None) -> bool:
+    """Whether an exception came of Ctrl-C: Python wraps a KeyboardInterrupt inside of `__set_name__`, for example."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def end() -> NoReturn:
     """End an interrupted command: threads and processes at work are not waited for beyond the grace."""
     _tell()

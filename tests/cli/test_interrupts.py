@@ -76,6 +76,27 @@ def test_a_command_at_work(name: str, work: str, tmp_path: Path) -> None:
     assert interrupted(process, "at work").startswith(("opalite: interrupted", "stopped;"))
 
 
+WRAPPED = """
+import opalite.cli.devices
+from opalite.__main__ import main
+def interrupted(*_, **__):
+    class Wraps:
+        def __set_name__(self, owner, name):
+            raise KeyboardInterrupt
+    class Owner:
+        wraps = Wraps()
+opalite.cli.devices.list_all = interrupted
+main()
+"""
+
+
+def test_an_interrupt_that_python_wraps() -> None:
+    """Python 3.11 makes a RuntimeError of it."""
+    process = started("-c", WRAPPED, "devices")
+    assert process.communicate(timeout=120)[1] == "opalite: interrupted\n"
+    assert process.returncode == 130
+
+
 def test_a_command_that_imports() -> None:
     interrupted(started("-v", "-m", "opalite", "run", "net.onnx"), "import 'click")
 

@@ -12,7 +12,7 @@ import click
 
 from ..cl.device.install_advice import loader_advice
 from ..errors import OpaliteError
-from ..interrupts import end
+from ..interrupts import end, was_interrupted
 
 _COMMANDS = {
     "bench": "Measure a model, alone or against other engines.",
@@ -62,11 +62,13 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except KeyboardInterrupt:
-            end()
         except BrokenPipeError:
             _leave_pipe()
+        except KeyboardInterrupt:
+            end()
         except Exception as e:
+            if was_interrupted(e):
+                end()
             if ctx.params.get("debug"):
                 raise
             _fail(e)
