@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import knobs
-from ..errors import InputError, OptionError
+from ..errors import InputError, InputTypeError, ModelFileError, OptionError
 from ..ir.model_paths import params_of, program_in
 from ..run.api.options.session_options import PARAMS_FILE, SessionOptions
 from ..run.api.session.inference_session import InferenceSession
@@ -105,6 +105,10 @@ class PredictorPool:
 
 def create_predictor(config: Config) -> Predictor:
     """Open a predictor with these settings. Raises as InferenceSession does."""
+    if not isinstance(config, Config):
+        raise InputTypeError(
+            f"create_predictor takes a Config, got {type(config).__name__}: Config(program, parameters)"
+        )
     return Predictor(config)
 
 
@@ -121,7 +125,9 @@ def _open(config: Config) -> InferenceSession:
             raise OptionError("the Config names no model: Config(program, parameters), Config(folder) or set_model")
         program = program_in(source) or source
         given = config.params_file()
-        if given and os.path.exists(given) and not _is_own(program, given):
+        if given and not os.path.exists(given):
+            raise ModelFileError(f"there is no file '{given}' with the parameters of '{program}'")
+        if given and not _is_own(program, given):
             options.add_session_config_entry(PARAMS_FILE, given)
     device: str | None = f"gpu:{config._gpu[0]}" if config._gpu else "cpu"
     if knobs.get("OPALITE_DEVICE") is not None:

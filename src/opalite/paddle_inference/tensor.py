@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
@@ -60,7 +59,7 @@ class Tensor:
         return self._name
 
     def reshape(self, shape: Sequence[int]) -> None:
-        """Set the shape that the next copy_from_cpu has, as Paddle asks for; copies set it too."""
+        """Set what `shape` returns; the next copy_from_cpu has the sizes of its array, as in Paddle."""
         self._check_input("reshape")
         found = tuple(int(d) for d in shape)
         if any(d < 0 for d in found):
@@ -72,13 +71,8 @@ class Tensor:
         self._check_input("copy_from_cpu")
         if not isinstance(data, np.ndarray):
             raise InputTypeError(f"copy_from_cpu takes a NumPy array, got {type(data).__name__}")
-        array = np.array(data, order="C")
-        if self._wanted is not None and array.shape != self._wanted:
-            if array.size != math.prod(self._wanted):
-                raise InputError(f"input '{self._name}' was reshaped to {list(self._wanted)}, got {list(array.shape)}")
-            array = array.reshape(self._wanted)
-        self._wanted = None
-        self.held = array
+        self._wanted = None  # the array's own sizes hold
+        self.held = np.array(data, order="C")
 
     def share_external_data(self, data: Any) -> None:
         """Use an array, an OrtValue or a DLPack tensor without a copy; its contents are read by each run."""

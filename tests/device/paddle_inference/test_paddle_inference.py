@@ -9,7 +9,7 @@ import pytest
 
 import opalite
 from opalite import paddle_inference
-from opalite.errors import InputError, OptionError
+from opalite.errors import InputError, ModelFileError, OptionError
 from opalite.paddle_inference import Config, DataType, PrecisionType, create_predictor
 from tests.helpers.paddle_files import PaddleProgram, combined
 
@@ -127,3 +127,56 @@ def test_a_plan_is_stored_and_a_new_parameter_file_is_seen(tmp_path: Path) -> No
         (y,) = opalite.InferenceSession(str(tmp_path)).run(None, {"x": X})
         np.testing.assert_allclose(y, X @ (W + shift))
     assert opalite.InferenceSession(path).get_modelmeta().producer_name == "paddle"
+
+
+QUESTIONS = [
+    ("switch_ir_optim", (False,), "ir_optim", False),
+    ("disable_onednn", (), "mkldnn_enabled", False),
+    ("enable_mkldnn", (), "onednn_enabled", True),
+    ("switch_specify_input_names", (True,), "specify_input_name", True),
+    ("enable_new_ir", (), "new_ir_enabled", True),
+    ("collect_shape_range_info", ("sizes.txt",), "shape_range_info_path", "sizes.txt"),
+    ("enable_use_gpu", (512,), "memory_pool_init_size_mb", 512),
+    ("enable_memory_optim", (), "tensorrt_engine_enabled", False),
+    ("enable_memory_optim", (), "tensorrt_optimization_level", 3),
+]
+
+
+@pytest.mark.parametrize("call, arguments, question, answer", QUESTIONS)
+def test_questions_answer_what_was_set(call: str, arguments: tuple[object, ...], question: str, answer: object) -> None:
+    config = Config()
+    getattr(config, call)(*arguments)
+    assert getattr(config, question)() == answer
+    assert getattr(Config(config), question)() == answer  # a copy
+
+
+def test_passes_may_be_edited() -> None:
+    passes = Config().pass_builder()
+    passes.delete_pass("conv_bn_fuse_pass")
+    passes.set_passes(["a", "b"])
+    passes.insert_pass(1, "between")
+    passes.delete_pass(0)
+    passes.append_pass("last")
+    assert passes.all_passes() == passes.debug_string().split() == ["between", "b", "last"]
+
+
+def test_parameters_that_are_missing_are_not_others(tmp_path: Path) -> None:
+    """Also where the program's own lie beside it."""
+    path = program().write(tmp_path, "pdmodel")
+    with pytest.raises(ModelFileError, match="no file .*nowhere.pdiparams"):
+        create_predictor(Config(str(path), str(tmp_path / "nowhere.pdiparams")))
+
+
+def test_the_sizes_of_a_copied_array_hold(tmp_path: Path) -> None:
+    path = program().write(tmp_path, "pdmodel")
+    handle = create_predictor(Config(str(path), str(tmp_path / "inference.pdiparams"))).get_input_handle("x")
+    handle.reshape([3, 2])
+    assert handle.shape() == [3, 2]
+    handle.copy_from_cpu(X)
+    assert handle.shape() == [2, 3]
+    np.testing.assert_array_equal(handle.copy_to_cpu(), X)
+
+
+def test_a_predictor_takes_a_config() -> None:
+    with pytest.raises(TypeError, match="takes a Config, got str"):
+        create_predictor("inference.pdmodel")  # type: ignore[arg-type]
