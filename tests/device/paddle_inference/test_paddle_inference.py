@@ -163,7 +163,7 @@ def test_passes_may_be_edited() -> None:
 def test_parameters_that_are_missing_are_not_others(tmp_path: Path) -> None:
     """Also where the program's own lie beside it."""
     path = program().write(tmp_path, "pdmodel")
-    with pytest.raises(ModelFileError, match="no file .*nowhere.pdiparams"):
+    with pytest.raises(ModelFileError, match=r"no file .*nowhere\.pdiparams"):
         create_predictor(Config(str(path), str(tmp_path / "nowhere.pdiparams")))
 
 
