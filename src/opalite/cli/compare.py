@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import click
 
 from ..cost.cost_tables import EstimateError
 from ..errors import InputError
-from ..ir.device.device_descriptions import description_names
+from ..ir.device.device_descriptions import canonical_name, description_names
 from ..ir.device.device_info import DeviceInfo
 from .console import make_console
 from .described_device import find_info, print_assumed
@@ -60,7 +61,7 @@ def command(model: str, devices: str, memory: str, output: str | None, against: 
     from ..run.report.device_plan import plan_for_device
 
     check_writable(output)
-    names = [n for n in devices.split(",") if n] or description_names()
+    names = [canonical_name(n) for n in devices.split(",") if n.strip()] or description_names()
     before = None if against is None else _read_plans(against)
     imported = ImportedModel(model)
     shapes = parse_shapes(option_value("shapes") or ())
@@ -141,16 +142,26 @@ def _error_lines(devices: Mapping[str, DeviceInfo]) -> list[str]:
 
 
 def _read_plans(path: str) -> dict[str, Any]:
+    advice = "`opalite compare MODEL -o FILE.json` writes them"
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-        wanted = [*COUNTS, *(part for parts in AMOUNTS.values() for part in parts)]
-        fits = all(isinstance(plan[what], int | float) for plan in found.values() for what in wanted)
-        fits = fits and all(isinstance(plan["kernels"], dict) and plan["precision"] for plan in found.values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
-        raise InputError(f"{path} does not hold plans ({e}); `opalite compare MODEL -o FILE.json` writes them") from e
+        found = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+        fits = bool(found) and all(map(_is_plan, found.values()))
+    except OSError as e:
+        raise InputError(f"{path} cannot be read: {e.strerror}; {advice}") from e
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise InputError(f"{path} does not hold plans ({e}); {advice}") from e
     if not fits:
-        raise InputError(f"{path} does not hold plans; `opalite compare MODEL -o FILE.json` writes them")
+        raise InputError(f"{path} does not hold plans; {advice}")
     return dict(found)
+
+
+def _is_plan(plan: Mapping[str, Any]) -> bool:
+    """Whether a plan has all figures that are compared: a check must not pass because of one that is none."""
+    figures = [plan[what] for what in (*COUNTS, *(part for parts in AMOUNTS.values() for part in parts))]
+    kernels = plan["kernels"]
+    figures += kernels.values() if isinstance(kernels, dict) else [None]
+    is_number = all(type(f) in (int, float) and 0 <= f < math.inf for f in figures)
+    return is_number and isinstance(plan["precision"], str) and isinstance(kernels, dict)
 
 
 _COLUMNS = (

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ...errors import NoDeviceError
+from ...ir.device.device_descriptions import description_advice
 from ...ir.device.device_info import DeviceInfo
 from ...lazy_dataclass import dataclass
 from .install_advice import device_advice
@@ -88,7 +89,7 @@ def select(request: str | None, candidates: Sequence[DeviceEntry]) -> DeviceEntr
     if not found:
         listed = "".join(f"\n  {c}" for c in usable)
         raise NoDeviceError(
-            f"no OpenCL device matches {request!r}. Found:{listed}\n"
+            f"no OpenCL device matches {request!r}. Found:{listed}\n{description_advice(wanted)}"
             "Ask for an id, an index '0:0', 'cpu', 'gpu', a vendor or part of a name; `opalite devices` lists them, "
             "`opalite doctor` says why one may be missing"
         )

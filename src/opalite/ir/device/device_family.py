@@ -12,6 +12,9 @@ from collections.abc import Callable
 from ...lazy_dataclass import dataclass
 from .gpu_models import ADRENO_REGISTERS, ADRENO_SERIES, AMD, AMD_GFX, INTEL, MALI, MALI_CODENAMES, NVIDIA, POWERVR
 
+FAMILIES = ["pocl", "adreno", "mali", "powervr", "intel", "amd", "nvidia", "apple", "broadcom", "llvmpipe", "generic"]
+"""Every value of `Family.family`."""
+
 TIMER_OUTLIERS = "timer_outliers"  # profiling events now and then report absurd times (Adreno 3xx)
 FEW_EVENTS = "few_events"  # many outstanding events slow the driver: wait for every eighth (Mali)
 FP16_UNLISTED = "fp16_unlisted"  # half arithmetic builds though cl_khr_fp16 is not listed

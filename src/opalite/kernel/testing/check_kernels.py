@@ -168,7 +168,8 @@ def check_kernel(
             for name, binding, params in _ways(kernel, node, rt, every):
                 one = replace(made, variation=f"{variation.name}{name}")
                 starting(one)
-                error, problem = _run(kernel, node, binding, params, arrays, bench, every)
+                large = every and params == kernel.defaults(p)
+                error, problem = _run(kernel, node, binding, params, arrays, bench, large)
                 yield replace(one, error=error, problem=problem)
         except Exception as e:
             yield replace(made, problem=_sentence(e))
@@ -206,11 +207,11 @@ def _run(
     params: Params,
     arrays: Sequence[Array | None],
     bench: _Bench,
-    every: bool,
+    large: bool,
 ) -> tuple[float, str]:
     """(error as a share of the allowed one, problem) of one way to run a node, in all work-groups that it leaves open.
 
-    every: large work-groups, too.
+    large: large work-groups, too.
     """
     rt, placed = bench.rt, place_node(node, binding)
     stored = [
@@ -240,7 +241,7 @@ def _run(
         worst = max(worst, error)
         if first is None:
             first = walled
-            if every and open_launch is not None and (limit := run.group_limit()):
+            if large and open_launch is not None and (limit := run.group_limit()):
                 groups.append(large_group(open_launch.grid, limit, rt.info))
     if bench.closes and first is not None and first.can_close:
         first.run_closed()
