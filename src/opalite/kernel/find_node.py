@@ -5,24 +5,23 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import BundleError, InputError, UnsupportedOpError
+from ..errors import InputError, UnsupportedOpError
 from ..importer.walk.node_context import NodeContext, provisional_handlers
 from ..ir.device.device_info import DeviceInfo
-from ..ir.graph import Graph, Node
+from ..ir.graph import Node
 from ..ir.symbols import hint_of
 from ..ir.tensor_type import TensorType
 from ..ops.model_names import TFLITE_DOMAIN
 from ..ops.operator import Array, Arrays, Op, Types
 from ..run.model.compile_options import CompileOptions
 from ..run.model.imported_model import ImportedModel
-from ..run.model.model_inputs_outputs import NodeArg, example_shapes
-from ..run.report.device_plan import graph_planner
+from ..run.model.model_inputs_outputs import NodeArg
+from ..run.report.device_plan import example_graphs, graph_planner
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,7 @@ def find_node(
     """The node that has this name, gives this output or is of this operator. InputError lists the nodes."""
     seen: list[UnknownNode] = []
     with provisional_handlers() as provide:
-        imported = _import(model, seen, provide)
-        graphs = _graphs(imported, _input_types(imported, shapes))
+        graphs, _, _ = example_graphs(_import(model, seen, provide), shapes)
     found = next((u for u in seen if name in (u.name, u.op_type)), None)
     if found is not None:
         return found
@@ -136,17 +134,6 @@ def _declared(arg: NodeArg | None, like: TensorType) -> TensorType | None:
         return TensorType(arg.dtype, tuple(d if isinstance(d, int) else s for d, s in pairs))
     sizes = tuple(d for d in arg.shape if isinstance(d, int))
     return TensorType(arg.dtype, sizes) if len(sizes) == len(arg.shape) else None
-
-
-def _input_types(imported: ImportedModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:
-    known = example_shapes(imported.inputs) | dict(shapes)
-    return {a.name: TensorType(a.dtype, known[a.name]) for a in imported.inputs if a.dtype is not None}
-
-
-def _graphs(imported: ImportedModel, types: Mapping[str, TensorType]) -> Sequence[Graph]:
-    with suppress(BundleError):
-        return [imported.only_segment(types).graph]
-    return list(imported.flow(dict(types)).graphs)
 
 
 def _matching(nodes: Sequence[Node], name: str) -> Node:

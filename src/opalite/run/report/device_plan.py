@@ -163,7 +163,7 @@ def plan_for_device(
     wanted = ("fp16" if device.fast_half else "fp32") if precision is None else precision
     options = CompileOptions(wanted, memory, "none", strict)
     make = graph_planner(device, options)
-    graphs, loops, assumed = _example_graphs(imported, given)
+    graphs, loops, assumed = example_graphs(imported, given)
     before = [graph.copy() for graph in graphs]
     planned = [make(graph) for graph in graphs]
     imported.reset()
@@ -179,7 +179,7 @@ def plan_for_device(
 _Graphs = tuple[Sequence[Graph], Mapping[int, str]]
 
 
-def _example_graphs(
+def example_graphs(
     imported: ImportedModel, given: Mapping[str, tuple[int, ...]]
 ) -> tuple[Sequence[Graph], Mapping[int, str], dict[str, tuple[int, ...]]]:
     """(the graphs and loops of a model with inputs of `given` shapes, the shapes assumed for open inputs)."""
