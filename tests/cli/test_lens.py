@@ -60,6 +60,14 @@ def test_a_document_needs_no_extra(model: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(finite(against.stdout)["comparisons"]) == 1
 
 
+def test_a_run_without_timers_stands_in_the_heading(model: Path) -> None:
+    result = CliRunner().invoke(main, ["lens", str(model), "--runs", "2", "--json"])
+    assert result.exit_code == 0, result.output
+    header = finite(result.stdout)["documents"][0]["header"]
+    assert header["steady_ms"] > 0
+    assert header["run_ms"] > 0
+
+
 def test_a_missing_extra_is_told_before_the_work(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bokeh", None)
     monkeypatch.setattr("opalite.cli.lens._document", lambda *args: pytest.fail("the model was taken up"))

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,9 @@ from .json_report import json_option, to_json, wants_json
 from .output_files import check_writable, write_text
 from .session_inputs import session_inputs, settle_precision
 from .shared_options import file_option, model_argument, option_value, seed_option, session_kwargs, session_options
+
+if TYPE_CHECKING:
+    from ..lens.serve_page import PageServer
 
 
 @click.command()
@@ -67,32 +70,40 @@ def command(
         from ..lens.page import check_packages
 
         check_packages()
+    server = None if serve is None else _server(serve)
     before = {path: _read_document(path) for path in against if path.endswith(".json")}
 
     def make(path: str) -> dict[str, Any]:
         return before[path] if path in before else _document(path, runs, verifies, drifts)
 
     documents = [_document(model, runs, verifies, drifts), *map(make, against)]
-    _write(lens_file(documents), output, serve)
+    _write(lens_file(documents), output, server)
 
 
-def _write(lens: dict[str, Any], output: str | None, serve: int | None) -> None:
+def _server(port: int) -> PageServer:
+    from ..lens.serve_page import PageServer
+
+    return PageServer(port)
+
+
+def _write(lens: dict[str, Any], output: str | None, server: PageServer | None) -> None:
     """Write, print and serve the documents, as the options ask."""
     text = json.dumps(lens, allow_nan=False)
     if wants_json():
         click.echo(text)
     page = ""
-    if serve is not None or (output is not None and output.endswith(".html")):
+    if server is not None or (output is not None and output.endswith(".html")):
         from ..lens.page import render
 
         page = render(lens)
     if output is not None:
         write_text(output, page if output.endswith(".html") else text)
         click.echo(f"wrote {output}", err=wants_json())
-    if serve is not None:
-        from ..lens.serve_page import serve_page
-
-        serve_page(page, serve, lambda address: click.echo(f"{address}  (Ctrl-C ends)", err=True))
+    if server is not None:
+        with server:
+            server.set_page(page)
+            click.echo(f"{server.address}  (Ctrl-C ends)", err=True)
+            server.serve_forever()
 
 
 def _document(model: str, runs: int, verifies: bool, drifts: bool) -> dict[str, Any]:
@@ -114,6 +125,7 @@ def _document(model: str, runs: int, verifies: bool, drifts: bool) -> dict[str, 
     from ..lens.node_errors import add_errors
     from ..run.api.session.inference_session import InferenceSession
     from ..run.report.verify_nodes import verify_model
+    from .steady_runs import run_until_steady
 
     console, settings = make_console(stderr=True), session_kwargs()
     with InferenceSession(model, **settings) as session:
@@ -121,10 +133,12 @@ def _document(model: str, runs: int, verifies: bool, drifts: bool) -> dict[str, 
         with inputs.explained():
             settle_precision(session, inputs, console)
             capture = session.capture(inputs.feeds, runs)
+            steady_s = run_until_steady(session, inputs.feeds).median_s
             units = measure_units(session.runtime)
         policy = session.precision_policy
         print_lines(console, inputs.assumptions())
     document = lens_document(capture, graph, **names, units=units)
+    document["header"]["steady_ms"] = 1e3 * steady_s
     where: dict[str, Any] = {"device": settings.get("device"), "memory": settings.get("memory") or "auto"}
     if verifies:
         add_errors(document, verify_model(model, inputs.feeds, precision=policy, **where))

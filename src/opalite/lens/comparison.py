@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+TOTALS = ("device_ms", "run_ms", "steady_ms", "launches", "bytes")
 Key = tuple[str, str, str]
 """Scope, operator and name of one of the model's nodes."""
 
@@ -28,15 +29,16 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
         row["op"].setdefault(key[1])
     for side, document in enumerate(documents):
         for node, keys in zip(document["program"]["nodes"], _groups(document), strict=True):
-            launches = [s for s in node["steps"] if document["program"]["steps"][s]["kind"] == "launch"]
+            steps = [document["program"]["steps"][s] for s in node["steps"]]
+            launches = [s for s in steps if s["kind"] == "launch"]
             row = rows.setdefault(_root(parents, keys[0]) if keys else None, _row())
             row["ms"][side] = (row["ms"][side] or 0.0) + node["ms"]
-            row["launches"][side] += len(launches)
+            row["launches"][side] += sum(s["times"] for s in launches)
             if node["kernel"] and launches:
                 row["kernel"][side].setdefault(node["kernel"])
     finished = [_finished(root, row) for root, row in rows.items()]
     heads = [d["header"] for d in documents]
-    totals = {what: [h[what] for h in heads] for what in ("device_ms", "run_ms", "launches", "bytes")}
+    totals = {what: [h.get(what) for h in heads] for what in TOTALS}
     return {**totals, "rows": sorted(finished, key=lambda r: -abs(r["difference_ms"]))}
 
 

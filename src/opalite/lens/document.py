@@ -93,10 +93,10 @@ def _header(capture: RunCapture, graph: OriginalGraph, found: ProgramParts, name
         "command": command,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **_times(capture.profile, found, capture.device),
-        "launches": len(launches),
+        "launches": sum(s["times"] for s in launches),
         "host_steps": sum(n["target"] == "host" for n in found.nodes),
-        "flops": sum(s["flops"] for s in launches),
-        "bytes": sum(s["bytes"] for s in launches),
+        "flops": sum(s["flops"] * s["times"] for s in launches),
+        "bytes": sum(s["bytes"] * s["times"] for s in launches),
         "inputs": [{"name": n, **graph.tensors[n]} for n in graph.inputs],
         "outputs": [{"name": n, **graph.tensors[n]} for n in graph.outputs],
         "notes": [note for note in capture.notes if note],
@@ -123,9 +123,10 @@ def _times(profile: Profile | None, found: ProgramParts, device: DeviceInfo) -> 
     if profile is None:
         total = sum(n["ms"] for n in found.nodes)
         runs = {"is_measured": False, "runs": 0, "typical_runs": 0}
-        return runs | {"device_ms": round(total, 6), "run_ms": None, "error": _error(device)}
+        return runs | {"device_ms": round(total, 6), "run_ms": None, "steady_ms": None, "error": _error(device)}
     runs = {"is_measured": True, "runs": len(profile.wall_s), "typical_runs": len(profile.typical_runs)}
-    return runs | {"device_ms": 1e3 * profile.device_s, "run_ms": 1e3 * profile.run_s, "error": None}
+    times = {"device_ms": 1e3 * profile.device_s, "run_ms": 1e3 * profile.run_s, "steady_ms": None}
+    return runs | times | {"error": None}
 
 
 def _error(device: DeviceInfo) -> dict[str, Any]:

@@ -71,8 +71,12 @@ def model_nodes(
         launches = [s for n in inside for s in n["steps"] if found.steps[s]["kind"] == "launch"]
         raw: dict[str, Any] = {"name": node.name, "op": node.op, "scope": node.scope, "attributes": node.attributes}
         raw |= {"inputs": node.inputs, "outputs": node.outputs, "fate": fate, "fate_words": words}
-        raw |= {"launches": launches, "nodes": programs[number], "rewrites": touched[number]}
+        raw |= {"launches": launches, "nodes": programs[number], "rewrites": touched[number], "within": node.within}
         made.append(raw)
+    for raw in reversed(made):  # a loop's launches are those of its body, whose nodes come after it
+        if raw["within"] is not None:
+            holder = made[raw["within"]]
+            holder["launches"] = sorted({*holder["launches"], *raw["launches"]})
     return made
 
 

@@ -26,7 +26,7 @@ _SIZES = frozenset({"Shape", "Size"})
 class ModelNode:
     """One node of the model. scope: the node of control flow in whose body it is, '' for the model's own graph.
 
-    follows: 'constants' or 'sizes' if its results follow from these alone, else ''.
+    within: that node's number. follows: 'constants' or 'sizes' if its results follow from these alone, else ''.
     """
 
     op: str
@@ -37,6 +37,7 @@ class ModelNode:
     outputs: list[str]
     follows: str = ""
     has_bodies: bool = False
+    within: int | None = None
 
 
 @dataclass
@@ -102,8 +103,12 @@ def _add_graph(
     makers: Mapping[str, tuple[str, int | None]],
     follows: Mapping[str, str],
     types: Mapping[str, tuple[DType, Sequence[Any]]],
+    within: int | None = None,
 ) -> None:
-    """Add a graph and its bodies. makers: the tensor's name in the document and its node, of outer names."""
+    """Add a graph and its bodies. makers: the tensor's name in the document and its node, of outer names.
+
+    within: the number of the node whose body the graph is.
+    """
     own, known = dict(makers), dict(follows)
 
     def declare(name: str, kind: str, info: tuple[DType | None, Sequence[Any] | None], maker: int | None) -> None:
@@ -125,7 +130,7 @@ def _add_graph(
     for node in graph.nodes:
         reads = [own.get(n, (n, None)) for n in node.reads]
         made = _node(node, scope, [unique for unique, _ in reads])
-        made.follows = _follows(node, known)
+        made.follows, made.within = _follows(node, known), within
         number = found.add(made)
         found.edges.extend((maker, number, unique) for unique, maker in reads if maker is not None)
         for name in filter(None, node.outputs):
@@ -136,7 +141,7 @@ def _add_graph(
         for attribute, body in _attributes(node):
             if isinstance(body, GraphDef):
                 inner = f"{node.label}, {attribute}" if len(node.graphs) > 1 else node.label
-                _add_graph(found, body, f"{scope}/{inner}" if scope else inner, own, known, types)
+                _add_graph(found, body, f"{scope}/{inner}" if scope else inner, own, known, types, number)
 
 
 def _attributes(onnx_node: NodeDef) -> Iterable[tuple[str, Any]]:

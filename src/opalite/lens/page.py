@@ -52,11 +52,18 @@ def render(lens: Mapping[str, Any]) -> str:
 
 
 def _layouts(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Places of the nodes of both graphs. Constants without inputs are not drawn: they are weights."""
+    """Places of the nodes of both graphs.
+
+    Constants, and what is computed from them when the model is planned, are weights: they are not drawn, unless
+    nothing else is there.
+    """
     graph, program = document["graph"], document["program"]
-    drawn = [i for i, node in enumerate(graph["nodes"]) if node["op"] != "Constant" or node.get("inputs")]
+    nodes = graph["nodes"]
+    drawn = [i for i, node in enumerate(nodes) if node["op"] != "Constant" and node["fate"] != "planned"]
+    drawn = drawn or list(range(len(nodes)))
+    owners = {i: (n["within"], n["scope"]) for i, n in enumerate(nodes) if n.get("within") is not None}
     return {
-        "graph": layered_layout(drawn, [(e[0], e[1]) for e in graph["edges"]]),
+        "graph": layered_layout(drawn, [(e[0], e[1]) for e in graph["edges"]], owners),
         "program": layered_layout(range(len(program["steps"])), [(e[0], e[1]) for e in program["edges"]]),
     }
 

@@ -55,7 +55,8 @@ def timeline(found: ProgramParts, profile: Profile | None) -> dict[str, Any]:
         events.append(event | at)
         if event["kind"] == "loop" or event["step"] is None:
             open_until.append(times.end)
-    return {"is_measured": True, "ms": _ms(max((t.end for t, _ in raw), default=start) - start), "events": events}
+    found_ms = {"ms": _ms(max((t.end for t, _ in raw), default=start) - start), "run_ms": _ms(profile.wall_s[run])}
+    return {"is_measured": True, **found_ms, "events": events}
 
 
 def _planned(found: ProgramParts) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def _planned(found: ProgramParts) -> dict[str, Any]:
         at = {"start_ms": _ms(clock / 1e3), "ms": taken, "depth": 0}
         events.append({"step": number, "kind": step["kind"], "name": step["name"]} | at)
         clock += taken
-    return {"is_measured": False, "ms": _ms(clock / 1e3), "events": events}
+    return {"is_measured": False, "ms": _ms(clock / 1e3), "run_ms": None, "events": events}
 
 
 def _steps(profile: Profile) -> Iterable[tuple[int, Step, LaunchTimes]]:

@@ -58,6 +58,7 @@ def test_times_of_a_run(document: Callable[..., dict[str, Any]]) -> None:
     assert found["graph"]["tensors"]["x"]["shape"] == "2x3x8x8"
     assert found["graph"]["tensors"]["a"]["shape"] == "2x8x8x8"
     assert fates(found)["conv1"] == fates(found)["relu1"] == "launch"
+    assert 0 < found["timeline"]["ms"] <= found["timeline"]["run_ms"]
     order = [e["start_ms"] for e in found["timeline"]["events"]]
     assert order == sorted(order)
     assert kinds(found)[0] == ("upload", 0)
@@ -90,6 +91,11 @@ def test_a_loop_shows_the_steps_of_its_iterations(document: Callable[..., dict[s
     inside = found["program"]["parts"][1]["steps"]
     launches = [s for s in inside if found["program"]["steps"][s]["kind"] == "launch"]
     assert all(found["program"]["steps"][s]["times"] == 3 for s in inside)
+    assert found["header"]["launches"] == 2 + 3 * len(launches), "as often as they ran"
+    nodes = {n["name"]: n for n in found["graph"]["nodes"]}
+    assert nodes["loop"]["launches"] == launches, "the loop stands for its body"
+    assert nodes["tanh"]["within"] == found["graph"]["nodes"].index(nodes["loop"])
+    assert nodes["first"]["within"] is None
     events = found["timeline"]["events"]
     assert [e["kind"] for e in events if e["depth"] == 0].count("loop") == 1
     assert sum(e["depth"] == 1 and e["step"] in launches for e in events) == 3 * len(launches)

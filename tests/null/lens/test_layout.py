@@ -40,4 +40,24 @@ def test_many_single_nodes_take_several_rows() -> None:
 
 def test_a_cycle_and_an_empty_graph_have_a_layout() -> None:
     assert len(set(places(layered_layout(range(3), [(0, 1), (1, 2), (2, 0)])).values())) == 3
-    assert layered_layout([], []) == {"ids": [], "x": [], "y": [], "edges": []}
+    assert layered_layout([], []) == {"ids": [], "x": [], "y": [], "edges": [], "frames": []}
+
+
+def test_a_body_has_a_frame_beside_its_loop() -> None:
+    inside = {10: (1, "loop"), 11: (1, "loop"), 20: (11, "loop/if"), 30: (0, "other")}
+    edges = [(0, 1), (1, 2), (0, 10), (10, 11)]  # the body reads an outer value
+    layout = layered_layout([0, 1, 2, 10, 11, 20, 30], edges, inside)
+    at = places(layout)
+    frames = {f[0]: f[1:] for f in layout["frames"]}
+    assert [e[:2] for e in layout["edges"]] == [[a, b] for a, b in edges]
+    assert at[10][0] > max(at[n][0] for n in (0, 1, 2)) + 1
+    assert at[20][0] > at[11][0] + 1
+    for node, (_, name) in inside.items():
+        owner, x, y, width, height = frames[name]
+        assert owner == inside[node][0]
+        assert x <= at[node][0] <= x + width - 0.99
+        assert y <= at[node][1] <= y + height - 0.99
+    boxes = [f[2:] for f in layout["frames"]]
+    for i, (x, y, width, height) in enumerate(boxes):
+        for left, top, wide, tall in boxes[:i]:
+            assert x >= left + wide or left >= x + width or y >= top + tall or top >= y + height

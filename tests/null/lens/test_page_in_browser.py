@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from shutil import which
-from typing import Any
 
 import pytest
 
-from opalite.lens.document import lens_file
-from opalite.lens.page import render
-
+from ...helpers.lens_browser import Open, click_box, details, marked, show, until
 from ...helpers.lens_documents import made_document, made_drift
-
-CHROMIUM = which("chromium") or which("chromium-browser") or which("google-chrome")
-if CHROMIUM is None:
-    pytest.skip("no Chromium is installed", allow_module_level=True)
-api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-for package in ("bokeh", "fast_sugiyama"):
-    pytest.importorskip(package, reason="the extra opalite-cl[lens] is not installed")
 
 HOSTILE = [
     "<img src=x onerror='window.ran = 1'>",
@@ -37,122 +26,6 @@ PLOTS = "(window.Bokeh ? [...Bokeh.index] : []).flatMap((v) => v.child_views || 
 TABS = ("Graph", "Timeline", "Roofline", "Memory", "Nodes")
 
 TOO_FAINT = (Path(__file__).parent / "too_faint.js").read_text()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with api.sync_playwright() as playwright:
-        # In a container, Chromium has no namespace of its own to confine itself in.
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
-Open = Callable[..., Any]
-
-
-def until(page: Any, condition: str) -> None:
-    """Wait for a condition. Playwright's own way of waiting evaluates text inside the page, which forbids that."""
-    for _ in range(600):
-        if page.evaluate(condition):
-            return
-        page.wait_for_timeout(50)
-    raise AssertionError(f"never came true: {condition}")
-
-
-@pytest.fixture
-def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    """Opens the page of some documents. At the end nothing was requested but the file, and nothing failed."""
-    pages, requests, complaints = [], [], []
-
-    def opened(*documents: dict[str, Any], width: int = 1600, theme: str = "light") -> Any:
-        path = tmp_path / f"page{len(pages)}.html"
-        path.write_text(render(lens_file(documents)), "utf-8")
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
-        pages.append(page)
-        page.on("request", lambda r: requests.append(r.url))
-        page.on("pageerror", lambda e: complaints.append(str(e)))
-        page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
-        page.goto(path.as_uri())
-        until(page, "document.querySelector('.view.graphs')?.panes.some(p => p.painted > 0)")
-        return page
-
-    yield opened
-    inside = [url for url in requests if not url.startswith(("data:", "blob:"))]
-    for page in pages:
-        page.close()
-    assert complaints == []
-    assert inside == [(tmp_path / f"page{i}.html").as_uri() for i in range(len(pages))], "no request leaves the page"
-
-
-def show(page: Any, tab: str) -> None:
-    page.get_by_role("tab", name=tab, exact=True).click()
-
-
-def click_box(page: Any, pane: int, box: int) -> None:
-    canvas = page.locator(".pane canvas").nth(pane).bounding_box()
-    at = page.evaluate(f"document.querySelector('.view.graphs').panes[{pane}].middleOf({box})")
-    page.mouse.click(canvas["x"] + at["x"], canvas["y"] + at["y"])
-
-
-def marked(page: Any, pane: int) -> list[int]:
-    return page.evaluate(f"[...document.querySelector('.view.graphs').panes[{pane}].marked]")
-
-
-def details(page: Any) -> str:
-    return page.locator("#details").inner_text()
-
-
-def test_a_click_marks_the_counterpart_and_tells_everything(open_page: Open) -> None:
-    page = open_page(made_document(12))
-    click_box(page, 0, 3)  # the Relu of the second launch
-    assert (marked(page, 0), marked(page, 1)) == ([3], [2])
-    assert "becomes launch 1" in details(page)
-    click_box(page, 1, 2)
-    assert (marked(page, 0), marked(page, 1)) == ([2, 3], [2])
-    text = details(page)
-    for part in (
-        "ConvWinograd",
-        "of the roofline",
-        "work-group",
-        "8 × 4 × 1",
-        "arena, from 100352",
-        "ConvGeneric",
-        "fuse_epilogue",
-    ):
-        assert part in text, part
-    page.locator("#details .refusals summary").click()
-    assert "the device has no images" in details(page)
-    page.locator("#details .source summary").click()
-    page.locator("#details pre", has_text="kernel void ConvWinograd").wait_for()
-    assert page.locator("#details pre .k").count() > 3, "words of the language are highlighted"
-    page.locator("#details .link").first.click()
-    assert marked(page, 0) == [2], "a link chooses the model's node"
-
-
-def test_hovering_marks_both_graphs(open_page: Open) -> None:
-    page = open_page(made_document(6))
-    canvas = page.locator(".pane canvas").first.bounding_box()
-    at = page.evaluate("document.querySelector('.view.graphs').panes[0].middleOf(0)")
-    page.mouse.move(canvas["x"] + at["x"], canvas["y"] + at["y"])
-    assert page.evaluate("[...document.querySelector('.view.graphs').panes[1].hovered]") == [1]
-
-
-def test_the_wheel_pans_and_zooms_and_only_what_is_seen_is_drawn(open_page: Open) -> None:
-    page = open_page(made_document(500))
-    pane = "document.querySelector('.view.graphs').panes[0]"
-    assert page.evaluate(f"{pane}.boxes.length") == 1000
-    assert 0 < page.evaluate(f"{pane}.painted") < 40
-    page.locator(".pane canvas").first.hover()
-    before = page.evaluate(f"{pane}.view")
-    page.mouse.wheel(0, 300)
-    until(page, f"{pane}.view.y < {before['y']}")
-    page.keyboard.down("Control")
-    page.mouse.wheel(0, -200)
-    page.keyboard.up("Control")
-    until(page, f"{pane}.view.scale > {before['scale']}")
-    page.locator(".pane .zoom button").nth(2).click()
-    until(page, f"{pane}.painted === 1000")
 
 
 def test_keys(open_page: Open) -> None:
@@ -192,7 +65,7 @@ def test_a_search_without_result_says_so(open_page: Open) -> None:
 def test_tables_sort_and_choose(open_page: Open) -> None:
     page = open_page(made_document(12))
     show(page, "Timeline")
-    times = page.locator("tbody tr td:nth-child(4)")
+    times = page.locator("tbody tr td:nth-child(3)")
     assert times.first.inner_text() == "0.140 ms", "the longest first"
     page.get_by_role("button", name="time ↓").click()
     assert times.first.inner_text() == "50.0 µs"
@@ -223,6 +96,24 @@ def test_a_bar_a_dot_and_a_box_choose_their_step(open_page: Open) -> None:
         until(page, "document.querySelector('#details h2 .swatch')")
         chosen = box["first"] if tab == "Memory" else event["step"]
         assert document["program"]["steps"][chosen]["kernel"] in details(page), tab
+
+
+def test_work_and_rates_are_those_of_a_run(open_page: Open) -> None:
+    document = made_document(4)
+    step = document["program"]["steps"][1]
+    step |= {"times": 8, "flops": 1e6, "bytes": 5e5, "ms": 2.0}
+    page = open_page(document)
+    click_box(page, 1, 1)
+    assert "1.00 MFLOP, 500 kB each time" in details(page)
+    assert "4.00 GFLOP/s, 2.00 GB/s" in details(page)
+    show(page, "Roofline")
+    row = page.locator("#views tbody tr").first.inner_text()
+    assert "8.00 MFLOP" in row
+    assert "4.00 GFLOP/s" in row
+    page.locator(".chart canvas").first.wait_for()
+    page.keyboard.press("Escape")
+    page.mouse.click(*page.evaluate(PIXEL, [2.0, 4.0]))
+    until(page, "document.querySelector('#details h2 .swatch')")
 
 
 def test_two_documents_are_compared(open_page: Open) -> None:
@@ -263,6 +154,23 @@ def test_a_tolerance_tells_where_the_drift_begins_and_what_to_keep(open_page: Op
     assert "All 8 values are within it." in words.inner_text()
 
 
+def test_what_overflows_is_infinitely_far_off(open_page: Open) -> None:
+    document = made_document(8)
+    document["drift"] = made_drift(document)
+    nothing = dict.fromkeys(("error", "relative", "own", "snr_db", "largest"))
+    document["drift"]["points"][2] |= nothing
+    document["drift"]["points"][0] |= {"error": 0, "relative": 0, "own": 0, "snr_db": None}
+    page = open_page(document)
+    show(page, "Drift")
+    assert "further off, first Conv+Relu /block0/conv_2." in page.locator(".tolerance").inner_text()
+    rows = page.locator("#views tbody tr").all_inner_texts()
+    assert rows[0].split("\t")[3:6] == ["infinite", "infinite", "no signal"], "the largest first"
+    assert rows[0].split("\t")[7] == "not finite"
+    assert sum("exact" in row for row in rows) == 1
+    page.locator("#views tbody tr").first.click()
+    assert "infinite of the largest value so far" in details(page)
+
+
 def test_names_of_a_model_are_never_markup(open_page: Open) -> None:
     document = made_document(6, HOSTILE)
     document["header"] |= {"model": HOSTILE[1], "device": HOSTILE[0], "notes": HOSTILE}
@@ -301,8 +209,9 @@ def test_texts_can_be_read(open_page: Open, theme: str) -> None:
         assert result["seen"] > 40
 
 
-def test_a_narrow_window_holds_every_view(open_page: Open) -> None:
-    page = open_page(made_document(12), width=390)
+@pytest.mark.parametrize("documents", [1, 2])
+def test_a_narrow_window_holds_every_view(open_page: Open, documents: int) -> None:
+    page = open_page(*[made_document(12)] * documents, width=390)
     for tab in TABS:
         show(page, tab)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, tab

@@ -161,8 +161,11 @@ const timelineView = () =>
       nothing(target, "Nothing was run, and no launch of this plan has an estimate.");
       return withTable(target, stepsTable(), () => {});
     }
-    const what = doc.header.is_measured ? `The median of ${doc.header.runs} runs` : "Estimates, one after another";
-    target.append(el("p", {}, `${what}: ${formatMs(ms)}. `, el("span", { class: "muted" }, "The wheel zooms, dragging pans; click a bar.")));
+    const run = doc.timeline.run_ms;
+    const steady = isNumber(doc.header.steady_ms) ? `; without a timer at each launch ${formatMs(doc.header.steady_ms)}` : "";
+    const measured = `The median of ${counted(doc.header.runs, "run")}: ${formatMs(run ?? ms)}${isNumber(run) ? `, ${formatMs(ms)} of it from the first event to the last${steady}` : ""}. `;
+    const words = doc.header.is_measured ? measured : `Estimates, one after another: ${formatMs(ms)}. `;
+    target.append(el("p", {}, words, el("span", { class: "muted" }, "The wheel zooms, dragging pans; click a bar.")));
     const range = new (charts().Range1d)({ start: 0, end: ms || 1 });
     const { plot, marks } = timelinePlot(doc, range, "", (id) => select("step", id, target));
     show(plot, target);
@@ -191,7 +194,7 @@ const rooflineView = () =>
     if (!bandwidth || !kinds.length || !steps.length) return nothing(target, "No peaks are known, or no launch has work to compare with them.");
     const used = new Set(steps.map((step) => step.arithmetic));
     const intensity = steps.map((step) => step.flops / step.bytes);
-    const rate = steps.map((step) => (1000 * step.flops) / step.ms);
+    const rate = steps.map((step) => (1000 * step.run_flops) / step.ms);
     const highest = Math.max(...kinds.map(([, peak]) => peak.rate), ...rate) * 2.5;
     const ridge = Math.max(...kinds.map(([, peak]) => peak.rate)) / bandwidth;
     const [low, high] = [Math.min(...intensity, 0.5) / 2, Math.max(...intensity, ridge) * 6];

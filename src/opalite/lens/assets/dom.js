@@ -53,6 +53,7 @@ function formatMs(value) {
   return Math.abs(value) < 0.1 && value !== 0 ? `${significant(1000 * value)} µs` : `${significant(value)} ms`;
 }
 
+const counted = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
 const formatList = (values, separator = " × ") => (values || []).map(String).join(separator);
 
 // The colours of the theme, read again when it changes.

@@ -32,12 +32,17 @@ function driftPlot(points, measure, choose) {
   });
   plot.xaxes[0].axis_label = "values in order of execution";
   plot.yaxes[0].axis_label = axis;
-  // What is exact has no place on a logarithmic axis: it lies on the bottom.
-  const height = (value) => (!isNumber(value) ? NaN : isLog && value <= 0 ? ends.start : value);
+  // What is exact or infinite has no place on the axis: it lies on its end. An exact value's signal has no noise.
+  const isExact = (point, key) => key === "snr_db" && point.relative === 0;
+  const height = (value, point, key) => {
+    if (!isNumber(value)) return isExact(point, key) || key !== "snr_db" ? ends.end : ends.start;
+    return isLog && value <= 0 ? ends.start : value;
+  };
+  const said = (point, key) => (key === "snr_db" ? decibels(point) : errorOf(point[key]));
   const marks = series.map(([key, words, colourName]) => {
     const colour = palette[colourName];
     const columns = {
-      x: points.map((_, index) => index), y: points.map((point) => height(point[key])), value: points.map((point) => shortNumber(point[key])),
+      x: points.map((_, index) => index), y: points.map((point) => height(point[key], point, key)), value: points.map((point) => said(point, key)),
       name: points.map(nameOf), operators: points.map((point) => point.operators), kernel: points.map((point) => point.kernel || ""),
     };
     const { source, mark } = linked(columns, (index) => choose(points[index]));
@@ -54,16 +59,22 @@ function driftPlot(points, measure, choose) {
 
 const shortNumber = (value) => (!isNumber(value) ? "" : value === 0 ? "0" : Math.abs(value) >= 1e-3 && Math.abs(value) < 1e5 ? significant(value) : value.toExponential(1));
 
+// JSON has no infinity: what is missing is infinite, but for the signal to noise of an exact value.
+const errorOf = (value) => (isNumber(value) ? shortNumber(value) : "infinite");
+const rangeOf = (value) => (isNumber(value) ? shortNumber(value) : "not finite");
+const decibels = (point) => (isNumber(point.snr_db) ? `${point.snr_db.toFixed(0)} dB` : point.relative === 0 ? "exact" : "no signal");
+const beyond = (point, tolerance) => !isNumber(point.relative) || point.relative > tolerance;
+
 // Sentences on a tolerance: where the values first leave it, and the policy that keeps the outputs within it.
 function toleranceWords(drift, tolerance) {
-  const above = drift.points.filter((point) => !(point.relative <= tolerance));
+  const above = drift.points.filter((point) => beyond(point, tolerance));
   const lines = [el("p", {}, `All ${drift.points.length} values are within it.`)];
   if (above.length) {
     const link = el("button", { class: "link", type: "button", onclick: () => choosePoint(above[0]) }, `${above[0].operators} ${nameOf(above[0])}`);
     lines[0] = el("p", {}, `${above.length} of ${drift.points.length} values are further off, first `, link, ".");
   }
   const policies = drift.policies || [];
-  const [cheapest] = policies.filter((policy) => policy.error <= tolerance).sort((a, b) => (a.ms ?? 0) - (b.ms ?? 0) || a.fp32.length - b.fp32.length);
+  const [cheapest] = policies.filter((policy) => isNumber(policy.error) && policy.error <= tolerance).sort((a, b) => (a.ms ?? 0) - (b.ms ?? 0) || a.fp32.length - b.fp32.length);
   if (!policies.length) return lines;
   if (!cheapest) return [...lines, el("p", {}, "No policy that was tried keeps the outputs within it.")];
   const cost = [cheapest.ms && `${formatMs(cheapest.ms)} expected`, formatBytes(cheapest.bytes)].filter(Boolean).join(", ");
@@ -76,11 +87,11 @@ function driftTable(points, from) {
     { title: "#", value: (point) => point.index, number: true },
     { title: "operators", kind: "kernel", value: (point) => point.operators },
     { title: "node", value: nameOf },
-    number("error", (point) => point.relative, shortNumber),
-    number("added", (point) => point.own, shortNumber),
-    number("dB", (point) => point.snr_db, (value) => (isNumber(value) ? value.toFixed(0) : "exact")),
-    number("smallest", (point) => point.smallest, shortNumber),
-    number("largest", (point) => point.largest, shortNumber),
+    { title: "error", value: (point) => point.relative ?? Infinity, cell: (point) => errorOf(point.relative), number: true },
+    { title: "added", value: (point) => point.own ?? Infinity, cell: (point) => errorOf(point.own), number: true },
+    { title: "signal", value: (point) => point.snr_db ?? (point.relative === 0 ? Infinity : -Infinity), cell: decibels, number: true },
+    { title: "smallest", value: (point) => point.smallest ?? -Infinity, cell: (point) => rangeOf(point.smallest), number: true },
+    { title: "largest", value: (point) => point.largest ?? Infinity, cell: (point) => rangeOf(point.largest), number: true },
     number("near overflow", (point) => point.near_overflow || null, formatPercent),
     number("subnormal", (point) => point.subnormal || null, formatPercent),
     { title: "stored", value: (point) => point.stored },
@@ -91,7 +102,10 @@ function driftTable(points, from) {
 
 const driftView = () => {
   const { drift } = doc;
-  for (const point of drift.points) point.magnitude = Math.max(Math.abs(point.smallest ?? 0), Math.abs(point.largest ?? 0));
+  for (const point of drift.points) {
+    const ends = [point.smallest, point.largest];
+    point.magnitude = ends.every(isNumber) ? Math.max(...ends.map(Math.abs)) : null; // null: infinite
+  }
   let measure = "error";
   let tolerance = drift.allowed || 1e-3;
   return chartView((target) => {

@@ -1,15 +1,23 @@
 // A graph on a canvas: only boxes and edges inside the window are drawn, so that thousands of nodes pan smoothly.
 
 const CONTROLS = 46; // the height of the buttons below
+const PAD = 14; // of frames
+const STRIP = 12; // the width of the overview at the right edge
 const BOX = { width: 184, height: 44, column: 208, row: 76, margin: 24 };
 
 class GraphPane {
-  // boxes: [{id, title, lead, name, colour, share}] beside layout {x, y, edges: [[from, to, bends]]}, in grid units.
-  constructor(kind, caption, boxes, layout) {
+  // boxes: [{id, title, lead, name, colour, share}] beside layout {x, y, edges: [[from, to, bends]], frames}, in grid
+  // units. labels(from, to): the text at an edge of a marked box.
+  constructor(kind, caption, boxes, layout, labels) {
+    this.labels = labels;
     this.kind = kind;
     this.boxes = boxes.map((box, i) => ({ ...box, x: layout.x[i] * BOX.column, y: layout.y[i] * BOX.row }));
     this.byId = new Map(this.boxes.map((box) => [box.id, box]));
     this.edges = layout.edges.map(([from, to, bends]) => this.edgePath(from, to, bends || []));
+    this.frames = (layout.frames || []).map(([name, owner, x, y, width, height]) => ({
+      name, owner, x: x * BOX.column - PAD, y: y * BOX.row - 2 * PAD,
+      width: (width - 1) * BOX.column + BOX.width + 2 * PAD, height: (height - 1) * BOX.row + BOX.height + 3 * PAD,
+    }));
     this.width = Math.max(0, ...this.boxes.map((box) => box.x)) + BOX.width;
     this.height = Math.max(0, ...this.boxes.map((box) => box.y)) + BOX.height;
     this.marked = new Set();
@@ -81,10 +89,13 @@ class GraphPane {
     const across = (width - 2 * BOX.margin) / this.width;
     const whole = Math.min(across, (height - 2 * BOX.margin) / this.height);
     const scale = Math.min(1, Math.max(whole, Math.min(across, 1), 0.75));
+    // Of a graph that is wider than the window its first box is in the middle, but nothing beside the graph is shown.
     const [first] = this.boxes;
     const isWide = first && this.width * scale > width;
     const middle = isWide ? first.x + BOX.width / 2 : this.width / 2;
-    this.view = { scale, x: width / 2 - middle * scale, y: BOX.margin + 12 - (isWide ? first.y * scale : 0) };
+    const x = width / 2 - middle * scale;
+    const left = Math.max(width - BOX.margin - this.width * scale, Math.min(BOX.margin, x));
+    this.view = { scale, x: isWide ? left : x, y: BOX.margin + 12 - (isWide ? first.y * scale : 0) };
   }
 
   fit() {
@@ -100,6 +111,12 @@ class GraphPane {
     view.x = x - ((x - view.x) * scale) / view.scale;
     view.y = y - ((y - view.y) * scale) / view.scale;
     view.scale = scale;
+    this.draw();
+  }
+
+  // Shows the part of the graph that the overview has at a height of the window.
+  jump(y) {
+    this.view.y = this.size.height / 2 - (y / this.size.height) * this.height * this.view.scale;
     this.draw();
   }
 
@@ -170,6 +187,8 @@ class GraphPane {
     }, { passive: false });
     canvas.addEventListener("pointerdown", (event) => {
       canvas.setPointerCapture(event.pointerId);
+      this.onStrip = this.strip && place(event).x > this.size.width - STRIP;
+      if (this.onStrip) this.jump(place(event).y);
       pointers.set(event.pointerId, { ...place(event), start: place(event), moved: false });
     });
     canvas.addEventListener("pointermove", (event) => {
@@ -181,7 +200,10 @@ class GraphPane {
         if (this.over !== (box && box.id)) hover(box ? this.kind : null, (this.over = box && box.id));
         return;
       }
-      if (pointers.size === 2) {
+      if (this.onStrip) {
+        this.jump(now.y);
+        last.moved = true;
+      } else if (pointers.size === 2) {
         const [a, b] = [...pointers.values()];
         const before = Math.hypot(a.x - b.x, a.y - b.y);
         const middle = { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
@@ -194,7 +216,7 @@ class GraphPane {
     canvas.addEventListener("pointerup", (event) => {
       const last = pointers.get(event.pointerId);
       pointers.delete(event.pointerId);
-      if (!last || last.moved) return;
+      if (!last || last.moved || this.onStrip) return;
       const box = this.boxAt(last.x, last.y);
       if (box) select(this.kind, box.id, this);
       else select(null, null, this);
@@ -255,6 +277,7 @@ class GraphPane {
     const right = left + size.width / view.scale;
     const bottom = top + size.height / view.scale;
     const marked = (id) => this.marked.has(id) || this.hovered.has(id);
+    for (const frame of this.frames) this.paintFrame(frame);
     for (const strong of [false, true]) {
       context.strokeStyle = strong ? palette.accent : palette.edge;
       context.lineWidth = (strong ? 2 : 1.2) / Math.max(view.scale, 0.35);
@@ -269,6 +292,66 @@ class GraphPane {
       this.paintBox(box);
       this.painted += 1;
     }
+    if (this.labels && this.marked.size === 1 && view.scale > 0.5) this.paintLabels();
+    this.paintStrip(top, bottom);
+  }
+
+  paintFrame({ name, x, y, width, height }) {
+    const { context, view } = this;
+    context.fillStyle = palette.panel;
+    context.strokeStyle = palette["strong-line"];
+    context.lineWidth = 1 / view.scale;
+    context.setLineDash([5, 4]);
+    context.beginPath();
+    context.roundRect(x, y, width, height, 8);
+    context.fill();
+    context.stroke();
+    context.setLineDash([]);
+    if (view.scale < 0.28) return;
+    context.fillStyle = palette.muted;
+    context.font = "12px system-ui, sans-serif";
+    context.fillText(this.fitted(name, width - 16, true), x + 8, y + 16);
+  }
+
+  // The tensors at the edges of the chosen box: their types and sizes.
+  paintLabels() {
+    const { context } = this;
+    const [chosen] = this.marked;
+    const done = new Set();
+    context.font = "12px system-ui, sans-serif";
+    for (const { from, to } of this.edges) {
+      if (from !== chosen && to !== chosen) continue;
+      const text = this.labels(from, to);
+      const box = this.byId.get(from);
+      const at = { x: box.x + BOX.width / 2 + 8, y: box.y + BOX.height + 13 };
+      if (!text || done.has(`${from} ${text}`)) continue;
+      done.add(`${from} ${text}`);
+      context.fillStyle = palette.page;
+      context.fillRect(at.x - 3, at.y - 11, context.measureText(text).width + 6, 15);
+      context.fillStyle = palette.text;
+      context.fillText(text, at.x, at.y);
+    }
+  }
+
+  // An overview at the right edge: the graph from top to bottom, coloured where the time goes, and the part in the window.
+  paintStrip(top, bottom) {
+    const { context, size } = this;
+    this.strip = this.height * this.view.scale > size.height || top > 0 || bottom < this.height;
+    if (!this.strip || !this.height) return;
+    context.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
+    const [x, unit] = [size.width - STRIP, size.height / this.height];
+    context.fillStyle = palette.panel;
+    context.fillRect(x, 0, STRIP, size.height);
+    for (const box of this.boxes) {
+      const length = this.marked.has(box.id) ? STRIP : STRIP * Math.sqrt(box.share || 0);
+      if (!length) continue;
+      context.fillStyle = this.marked.has(box.id) ? palette.accent : palette[box.colour];
+      context.fillRect(x + STRIP - length, box.y * unit, length, Math.max(1.5, BOX.height * unit));
+    }
+    context.strokeStyle = palette.text;
+    context.lineWidth = 1.5;
+    const [from, to] = [Math.max(0, top * unit), Math.min(size.height, bottom * unit)];
+    context.strokeRect(x + 1, from + 1, STRIP - 2, Math.max(4, to - from - 2));
   }
 
   paintBox(box) {
@@ -315,16 +398,19 @@ class GraphPane {
 // Both graphs of the shown document side by side, joined by what is chosen or hovered.
 function graphView() {
   const { graph, program, layout } = doc;
-  const boxOf = (node) => ({ id: node.id, title: node.op, name: node.label, colour: node.colour });
+  const boxOf = (node) => ({ id: node.id, title: node.op, name: node.label, colour: node.colour, share: node.share });
   const boxes = layout.graph.ids.map((id) => boxOf(graph.nodes[id]));
   const most = Math.max(...program.steps.map((step) => step.share), 1e-9);
   const steps = layout.program.ids.map((id) => {
     const step = program.steps[id];
     return { id, title: step.group_name, lead: formatMs(step.ms), name: step.title, colour: step.colour, share: step.share / most };
   });
+  const tensors = new Map(graph.edges.map(([from, to, name]) => [`${from} ${to}`, name]));
+  const constant = graph.nodes.length - boxes.length;
+  const hidden = constant ? `, ${constant} of constants not drawn` : "";
   const panes = [
-    new GraphPane("model", `Model: ${graph.nodes.length} nodes`, boxes, layout.graph),
-    new GraphPane("step", `Program: ${program.steps.length} steps`, steps, layout.program),
+    new GraphPane("model", `Model: ${counted(graph.nodes.length, "node")}${hidden}`, boxes, layout.graph, (from, to) => tensorText(tensors.get(`${from} ${to}`))),
+    new GraphPane("step", `Program: ${counted(program.steps.length, "step")}`, steps, layout.program),
   ];
   const view = el("div", { class: "view graphs", "data-side": "model" });
   const sides = el("div", { class: "sides", role: "group", "aria-label": "Graph" });

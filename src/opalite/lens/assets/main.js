@@ -37,8 +37,9 @@ function headerTexts() {
   const { header } = doc;
   const shape = (port) => `${port.name} ${port.dtype || ""}[${port.shape ?? ""}]`;
   byId("title").textContent = header.model;
-  const time = isNumber(header.run_ms) ? `${formatMs(header.run_ms)} a run` : isNumber(header.device_ms) ? `${formatMs(header.device_ms)} expected` : "";
-  const count = isNumber(header.launches) ? `${header.launches} launches` : "";
+  const run = header.steady_ms ?? header.run_ms;
+  const time = isNumber(run) ? `${formatMs(run)} a run` : isNumber(header.device_ms) ? `${formatMs(header.device_ms)} expected` : "";
+  const count = isNumber(header.launches) ? counted(header.launches, "launch", "launches") : "";
   byId("summary").textContent = [header.device, header.precision, ...(header.inputs || []).slice(0, 2).map(shape), time, count].filter(Boolean).join(" · ");
   const ports = (list) => (list || []).map((port) => el("div", { class: "mono" }, shape(port)));
   const measured = header.is_measured ? `${header.runs} runs, means of the ${header.typical_runs} most typical` : "estimated, nothing was run";
@@ -56,6 +57,7 @@ function headerTexts() {
       ["driver", [header.driver, header.platform, header.opencl].filter(Boolean).join("; ")],
       ["peaks", peaks],
       ["times", measured],
+      ["a run", [formatMs(header.steady_ms), isNumber(header.run_ms) ? `${formatMs(header.run_ms)} with a timer at each launch` : ""].filter(Boolean).join("; ")],
       ["", header.error?.words],
       ["launches", [count, formatMs(header.device_ms), formatFlops(header.flops), formatBytes(header.bytes)].filter(Boolean).join(", ")],
       ["on the host", header.host_steps ? `${header.host_steps} steps` : ""],
@@ -86,7 +88,10 @@ function findAll(text) {
   const steps = doc.program.steps
     .filter((step) => has(step.group_name, step.title, step.entry, step.info?.operators))
     .map((step) => ({ kind: "step", id: step.id, title: step.group_name, rest: step.title, where: `step ${step.id}`, colour: step.colour }));
-  return [...steps, ...model];
+  const kernels = doc.kernels
+    .filter((group) => has(group.name))
+    .map((group) => ({ kind: "kernel", id: group.name, title: group.name, rest: formatMs(group.ms), where: `kernel, ${group.steps} ×`, colour: group.colour }));
+  return [...kernels, ...steps, ...model];
 }
 
 function showFound() {

@@ -63,33 +63,36 @@ function tableView({ element, mark }) {
 const number = (title, value, format) => ({ title, value, cell: (row) => format(value(row)), number: true });
 
 function stepsTable() {
+  const most = Math.max(...doc.program.steps.map((step) => step.share), 1e-9);
   const columns = [
     { title: "#", value: (step) => step.id, number: true },
     { title: "kernel", kind: "kernel", value: (step) => step.group_name, cell: (step) => [swatch(step.colour), step.group_name] },
-    { title: "node", value: (step) => step.title },
     number("time", (step) => step.ms, formatMs),
-    number("share", (step) => step.share || null, formatPercent),
+    { title: "share", value: (step) => step.share || null, cell: (step) => (step.share ? [formatPercent(step.share), bar(step.share / most, step.colour)] : ""), number: true },
+    { title: "node", value: (step) => step.title },
+    ...(doc.program.steps.some((step) => step.times > 1) ? [number("times", (step) => step.times, String)] : []),
     number("of roofline", (step) => step.roof, formatPercent),
-    number("work", (step) => step.flops || null, formatFlops),
-    number("traffic", (step) => step.bytes || null, formatBytes),
+    number("work", (step) => step.run_flops || null, formatFlops),
+    number("traffic", (step) => step.run_bytes || null, formatBytes),
     { title: "bound by", value: (step) => step.bound || "" },
     { title: "place", value: (step) => formatList((step.info?.places || []).map((place) => place.replace("opencl/", "")), ", ") },
   ];
-  return sortedTable(doc.program.steps, columns, { by: 3, choose: (step) => select("step", step.id), marked: (step, sets) => sets.step.has(step.id) });
+  return sortedTable(doc.program.steps, columns, { by: 2, choose: (step) => select("step", step.id), marked: (step, sets) => sets.step.has(step.id) });
 }
 
 function kernelsTable() {
   const columns = [
     { title: "kernel", kind: "kernel", value: (group) => group.name, cell: (group) => [swatch(group.colour), group.name] },
-    number("steps", (group) => group.steps, String),
+    number("steps", (group) => group.steps, String), // as often as they run
     number("time", (group) => group.ms, formatMs),
     number("share", (group) => (doc.total ? group.ms / doc.total : null), formatPercent),
-    number("work", (group) => group.flops || null, formatFlops),
-    number("rate", (group) => (group.ms && group.flops ? (1000 * group.flops) / group.ms : null), formatRate),
-    number("traffic", (group) => group.bytes || null, formatBytes),
-    number("bandwidth", (group) => (group.ms && group.bytes ? (1000 * group.bytes) / group.ms : null), (value) => (value ? `${formatBytes(value)}/s` : "")),
+    number("work", (group) => group.run_flops || null, formatFlops),
+    number("rate", (group) => (group.ms && group.run_flops ? (1000 * group.run_flops) / group.ms : null), formatRate),
+    number("traffic", (group) => group.run_bytes || null, formatBytes),
+    number("bandwidth", (group) => (group.ms && group.run_bytes ? (1000 * group.run_bytes) / group.ms : null), (value) => (value ? `${formatBytes(value)}/s` : "")),
   ];
-  return sortedTable(doc.kernels, columns, { by: 2 });
+  const marked = (group) => selection.kind === "kernel" && selection.id === group.name;
+  return sortedTable(doc.kernels, columns, { by: 2, choose: (group) => select("kernel", group.name), marked });
 }
 
 function nodesView() {
@@ -129,7 +132,8 @@ function comparisonView(comparison) {
   const whole = (value) => (isNumber(value) ? String(value) : "");
   const rows = [
     totals("launches take", comparison.device_ms, formatMs),
-    totals("a run takes", comparison.run_ms, formatMs),
+    totals("a run takes", comparison.steady_ms, formatMs),
+    totals("with a timer at each launch", comparison.run_ms, formatMs),
     totals("launches", comparison.launches, whole),
     totals("traffic", comparison.bytes, formatBytes),
   ];

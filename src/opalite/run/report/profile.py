@@ -106,17 +106,21 @@ class Profile:
 
     @property
     def typical_runs(self) -> tuple[int, ...]:
-        """The middle half of the runs by their total, the median run first. All times are means over these runs.
+        """The middle half of the runs by their time for the caller, the median run first; others are left out of means.
 
-        Means over one set of runs add up: times of nodes, of kernels and of the device are the same total.
+        Means over one set of runs add up: times of nodes, of kernels and of the device are the same total. A run that
+        the system interrupted is long for the caller, wherever in it that happened.
         """
-        totals: dict[int, float] = {}
-        for r in self.records:
-            totals[r.run] = totals.get(r.run, 0.0) + r.times.seconds
-        order = sorted(totals, key=lambda run: totals[run])
+        order = sorted({r.run for r in self.records}, key=self._seconds_of)
         outside = len(order) // 4
         middle = order[outside : len(order) - outside]
         return tuple(sorted(middle, key=lambda run: abs(order.index(run) - (len(order) - 1) / 2)))
+
+    def _seconds_of(self, run: int) -> float:
+        """Seconds of a run for the caller; those of its launches where that is not known."""
+        if run < len(self.wall_s):
+            return self.wall_s[run]
+        return sum(r.times.seconds for r in self.records if r.run == run)
 
     @property
     def device_s(self) -> float:

@@ -211,7 +211,10 @@ def _reference(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
 
 def _as_stored(array: Array, v: Value) -> Array:
     """`array` rounded to the type in which the value is stored."""
-    return array if v.type.storage is v.dtype else array.astype(v.type.storage.np).astype(v.dtype.np)
+    if v.type.storage is v.dtype:
+        return array
+    with np.errstate(over="ignore"):  # what overflows is infinite on the device, too, and is reported so
+        return array.astype(v.type.storage.np).astype(v.dtype.np)
 
 
 def _rounds(node: Node, v: Value) -> int:

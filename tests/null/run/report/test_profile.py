@@ -45,6 +45,13 @@ def test_the_slowest_and_the_fastest_runs_do_not_count() -> None:
     assert profile.typical_runs[0] in (2, 3)
 
 
+def test_a_run_that_was_interrupted_does_not_count() -> None:
+    profile = made([[1.0, 1.0]] * 6)
+    profile.wall_s = [3.0, 90.0, 3.2, 3.1, 2.9, 3.3]  # the device took as long in each
+    assert 1 not in profile.typical_runs
+    assert profile.run_s < 4
+
+
 def test_every_launch_is_in_the_trace() -> None:
     events = json.loads(made(RUNS).to_chrome_trace())["traceEvents"]
     by_phase = {phase: [e for e in events if e["ph"] == phase] for phase in "beX"}
