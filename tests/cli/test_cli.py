@@ -55,9 +55,9 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(adder(), "add.onnx")
 
 
-def opalite(*args: str, code: int = 0) -> str:
-    """The output of a command with exit status `code`."""
-    result: Result = CliRunner().invoke(main, list(args))
+def opalite(*args: str, code: int = 0, stdin: bytes | None = None) -> str:
+    """The output of a command with exit status `code`. stdin: what it can read from standard input."""
+    result: Result = CliRunner().invoke(main, list(args), input=stdin)
     assert result.exit_code == code, result.output
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

@@ -62,6 +62,30 @@ def test_sounds_are_cut_resampled_and_written() -> None:
     assert "is no sound" in opalite("run", "add.onnx", "-o", "y.wav", "--iterations", "0", code=1)
 
 
+def test_inputs_are_told_by_what_they_hold() -> None:
+    save(inverter((1, 3, "h", "w")), "open.onnx")
+    Image.new("RGB", (50, 30)).save("p.png")
+    Path("photo").write_bytes(Path("p.png").read_bytes())
+    assert "picture  50x30" in opalite("run", "open.onnx", "-i", "photo", "--iterations", "0")
+    Path("x.md").write_text("# no picture")
+    piped = Path("p.png").read_bytes()
+    assert "picture  50x30" in opalite("run", "open.onnx", "-i", "-", "--iterations", "0", stdin=piped)
+    for name, said in (
+        ("https://a.b/c.png", "fetch it first"),
+        ("x.md", "unknown kind of input"),
+        (".", "is a folder"),
+    ):
+        assert said in opalite("run", "open.onnx", "-i", name, code=1)
+
+
+def test_unknown_outputs_of_a_picture_are_said() -> None:
+    node = helper.make_node("GlobalMaxPool", ["x"], ["y"])
+    save(make_model([node], [port("x", [1, 1, 9, 9])], [port("y", [1, 1, 1, 1])]), "top.onnx")
+    Image.new("RGB", (9, 9)).save("p.png")
+    assert "result   not recognised" in opalite("run", "top.onnx", "-i", "p.png", "--iterations", "0")
+    assert "(1, 1, 1, 1) is not a picture" in opalite("run", "top.onnx", "-i", "p.png", "-o", "y.png", code=1)
+
+
 def test_films_are_run_frame_by_frame() -> None:
     pytest.importorskip("av", reason="needs the package av")
     film = FilmWriter(Path("in.mp4"))

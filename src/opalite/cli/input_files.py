@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,14 @@ import numpy as np
 from ..errors import InputError, OpaliteError
 from ..ir.dtype import DType
 from ..media.input_spec import InputSpec, concrete_shape
+from ..media.picture_input import is_picture
+from ..media.sound import is_wave
 from ..run.model.model_inputs_outputs import assumed_shapes
 from .media_files import PICTURES, SOUNDS, MediaFiles
 
 Array = np.ndarray[Any, Any]
 _MARKS = {".npy": b"\x93NUMPY", ".npz": b"PK"}  # magic bytes: NumPy treats files without them as pickles
+_STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,10 @@ def load_inputs(
     feeds: dict[str, Array] = {}
     for item in files:
         name, eq, path = item.partition("=")
+        if "://" in item:
+            raise InputError(
+                f"{item}: inputs are read from files; fetch it first, for example by curl, or pipe it to -i -"
+            )
         if eq and name in by_name and not Path(item).exists():
             feeds.update(_load(Path(path), [by_name[name]], shapes, media))
             continue
@@ -104,9 +112,14 @@ def random_input(w: InputSpec, shapes: Mapping[str, tuple[int, ...]], rng: np.ra
 def _load(
     path: Path, wanted: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]], media: MediaFiles
 ) -> dict[str, Array]:
+    if str(path) == _STANDARD_INPUT and not path.exists():
+        with TemporaryDirectory() as folder:
+            copied = Path(folder) / "standard input"
+            copied.write_bytes(sys.stdin.buffer.read())
+            return _load(copied, wanted, shapes, media)
     if not path.is_file():
         raise InputError(f"input file {path} {'is a folder' if path.is_dir() else 'does not exist'}")
-    suffix = path.suffix.lower()
+    suffix = _kind(path)
     w = wanted[0]
     try:
         if suffix in _MARKS and not _begins_with(path, _MARKS[suffix]):
@@ -128,8 +141,21 @@ def _load(
     except Exception as e:  # readers of damaged archives and pictures raise whatever they like
         raise InputError(f"{path} could not be read as input '{w.name}': {e or type(e).__name__}") from e
     raise InputError(
-        f"{path}: unknown kind of input; expected .npy, .npz, .pb, .wav or a picture ({', '.join(PICTURES)})"
+        f"{path}: unknown kind of input; expected .npy, .npz, .pb, .wav or a picture ({', '.join(PICTURES)} ...)"
     )
+
+
+def _kind(path: Path) -> str:
+    """The suffix of a file's kind: its own, or what its content says. Pictures have many suffixes, pipes have none."""
+    suffix = path.suffix.lower()
+    if suffix in (*_MARKS, ".pb", *PICTURES, *SOUNDS):
+        return suffix
+    with path.open("rb") as f:
+        head = f.read(16)
+    if is_wave(head):
+        return SOUNDS[0]
+    found = next((kind for kind, mark in _MARKS.items() if head.startswith(mark)), None)
+    return found or (PICTURES[0] if is_picture(path) else suffix)
 
 
 def _begins_with(path: Path, mark: bytes) -> bool:

@@ -15,7 +15,7 @@ from ..media.picture_input import PICTURES, PictureInput
 from ..media.picture_reader import PictureReader
 from ..media.preprocess import find_preprocess
 from ..media.preprocess_choice import read_labels
-from ..media.sound import SOUNDS, read_sound, resample
+from ..media.sound import SOUNDS, read_channels, resample
 from .shared_options import option_value
 
 __all__ = ["PICTURES", "SOUNDS", "MediaFiles", "media_files"]
@@ -80,16 +80,23 @@ class MediaFiles:
         if not w.dtype.is_float or len(w.shape) not in (1, 2, 3):
             held = "x".join("?" if d is None else str(d) for d in w.shape)
             raise InputError(f"{path}: a sound needs floats of rank 1 to 3; input '{w.name}' is {w.dtype} {held}")
-        samples, own = read_sound(path)
+        channels, own = read_channels(path)
+        samples = channels.mean(1)
         rate = option_value("rate") or own
         samples = resample(samples, own, rate)
         dims: tuple[int | None, ...] = concrete_shape(w, shapes) if w.name in shapes else w.shape
         axis = _time_axis(dims)
         length = dims[axis]
         said = f"sound    {len(samples) / rate:.2f} s at {own} Hz" + (f", resampled to {rate}" if rate != own else "")
+        if channels.shape[1] > 1:
+            said += f", mean of {channels.shape[1]} channels"
         if length is not None and length != len(samples):
             said += f", {'cut' if length < len(samples) else 'filled with silence'} to {length} samples"
             samples = np.pad(samples[:length], (0, max(0, length - len(samples))))
+        elif not len(samples):
+            raise InputError(f"{path} holds no samples, and input '{w.name}' takes as many as the file has")
+        if option_value("rate") is None:
+            said += "; --rate resamples to what the model expects"
         self.rate, self.samples = rate, len(samples)
         self.notes.append(said)
         full = [1 if d is None else d for d in dims]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..media.picture_input import PICTURES, PictureInput
 from ..media.preprocess import Preprocess
 from ..media.preprocess_choice import NO_EVIDENCE
 from ..media.recognition import picture_of
-from ..media.results import Boxes, Classes, Result
+from ..media.results import Boxes, Classes, Embedding, Result
 from ..media.sound import SOUNDS, map_picture, write_sound
 from .console import print_lines
 from .media_files import MediaFiles
@@ -62,7 +63,7 @@ def check_guess(session: Any, media: MediaFiles, feeds: dict[str, Any], result: 
     if chosen == now:
         return False
     held = media.reader.read(given.picture, given.name, {given.name: given.array.shape})
-    media.pictures[given.name] = held
+    media.pictures[given.name] = replace(held, note=given.note)
     feeds[given.name] = held.array
     return True
 
@@ -72,6 +73,15 @@ def print_result(console: Console, result: Result) -> None:
     words = {Boxes: "found", Classes: "classes"}
     console.print(f"result   {words.get(type(result), type(result).__name__.lower())}: {result.reason}", soft_wrap=True)
     print_lines(console, result.lines())
+
+
+def print_unknown(console: Console, media: MediaFiles) -> None:
+    """Say that the outputs for a picture have no meaning that is known here, and what to do."""
+    if media.pictures:
+        advice = "-o FILE.npz writes them; --labels names classes or characters"
+        console.print(
+            f"result   not recognised: the outputs' shapes and values fit nothing known; {advice}", soft_wrap=True
+        )
 
 
 def result_record(media: MediaFiles, result: Result | None) -> dict[str, Any]:
@@ -100,13 +110,14 @@ def write_outputs(path: Path, outputs: Mapping[str, Any], media: MediaFiles, res
             write_sound(path, _samples(path, array), _rate(media, array))
             return
         given = only_picture(media)
-        drawn = None if given is None or result is None else draw(result, given.picture, given.placement)
-        made = drawn or picture_of(array, Preprocess()) or map_picture(array)
+        made: Any = None
+        if given is not None and result is not None and not isinstance(result, Embedding):
+            made = draw(result, given.picture, given.placement)
+        elif given is None:
+            made = picture_of(array, Preprocess()) or map_picture(array)
         if made is None:
-            raise InputError(
-                f"an output of shape {array.shape} is not a picture; write it to .npy or .npz, or give a picture by -i "
-                "to see what it means"
-            )
+            advice = "" if given is not None else ", or give a picture by -i to see what it means"
+            raise InputError(f"an output of shape {array.shape} is not a picture; write it to .npy or .npz{advice}")
         made.save(path)
     except (OSError, ValueError) as e:
         raise InputError(f"outputs could not be written to {path}: {e}") from e

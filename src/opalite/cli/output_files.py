@@ -1,4 +1,4 @@
-"""Model outputs of commands: files, top classes."""
+"""Model outputs of commands as files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-
-Array = np.ndarray[Any, Any]
 
 
 def save_arrays(path: Path, outputs: Mapping[str, Any]) -> None:
@@ -55,10 +53,3 @@ def _save_npz(path: Path, outputs: Mapping[str, Any]) -> None:
                 array = array.astype(str)
             with archive.open(f"{name}.npy", "w", force_zip64=True) as f:
                 np.lib.format.write_array(f, array, allow_pickle=False)
-
-
-def top_classes(scores: Array, k: int) -> list[tuple[int, float]]:
-    """(class, score) of the k highest scores of one output row."""
-    row = np.asarray(scores, np.float64).reshape(scores.shape[0] if scores.ndim > 1 else 1, -1)[0]
-    order = np.argsort(-row, kind="stable")[:k]
-    return [(int(i), float(row[i])) for i in order]

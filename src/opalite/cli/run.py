@@ -11,10 +11,21 @@ import numpy as np
 from rich.console import Console
 
 from ..errors import InputError
+from ..media.recognition import best_classes
+from ..media.results import Classes
 from .console import make_console, print_caches, print_lines
 from .json_report import json_option, report
-from .media_results import KINDS, check_guess, check_kind, print_result, recognize_outputs, result_record, write_outputs
-from .output_files import check_writable, top_classes
+from .media_results import (
+    KINDS,
+    check_guess,
+    check_kind,
+    print_result,
+    print_unknown,
+    recognize_outputs,
+    result_record,
+    write_outputs,
+)
+from .output_files import check_writable
 from .run_film import film_option, film_source, run_film
 from .session_inputs import precision_lines, session_inputs, session_media, settle_precision
 from .shared_options import file_option, model_argument, picture_options, seed_option, session_kwargs, session_options
@@ -123,7 +134,9 @@ def command(
     if result is not None and top_k != 0:
         print_result(console, result)
     elif top_k:
-        _print_top(console, results[0] if results else None, top_k, media.labels)
+        print_result(console, _top_classes(results[0] if results else None, top_k, media.labels))
+    elif top_k is None and not wanted:
+        print_unknown(console, media)
     print_lines(console, _time_lines(first, timed, _batch(feeds)))
     print_caches(console)
 
@@ -174,15 +187,16 @@ def _print_outputs(console: Console, names: list[str], results: list[Any]) -> No
             console.print(f"output   {name}: {shape}", soft_wrap=True)
 
 
-def _print_top(console: Console, scores: Any, k: int, words: list[str]) -> None:
+def _top_classes(scores: Any, k: int, labels: list[str]) -> Classes:
+    """The highest scores of the first row of an output, as the model gives them."""
     if not isinstance(scores, np.ndarray) or scores.dtype.kind in "OUSc":
         kind = f"of type {scores.dtype}" if isinstance(scores, np.ndarray) else f"a {type(scores).__name__}"
         what = "there is no output" if scores is None else f"the first output is {kind}"
         raise InputError(f"--top-k needs a vector of scores; {what}")
     if scores.ndim == 0 or scores.size < 2:
         raise InputError(f"--top-k needs a vector of scores; the first output has shape {scores.shape}")
-    for index, score in top_classes(scores, k):
-        console.print(f"  {score:10.5f}  {index:5d}  {words[index] if index < len(words) else ''}")
+    row = scores.reshape(len(scores) if scores.ndim > 1 else 1, -1)[0]
+    return best_classes(row.astype(np.float64), labels, k)
 
 
 def _time_lines(first: RunTrace, timed: SteadyRuns, batch: int) -> list[str]:

@@ -3,7 +3,8 @@
 preprocess.py         conversion of pixels to numbers: presets, files       placement.py   sizes and their inverse
 preprocess_choice.py  the conversion a model expects, from its metadata, files beside it, or
 first_layer.py, answer_check.py                           its weights and its answers
-picture_input.py      a picture as an input's array       recognition.py, detections.py   what outputs mean
+picture_input.py      a picture as an input's array       recognition.py                     what outputs mean,
+                      detections.py, grid_detections.py    boxes among them
 results.py            the meanings                        drawing.py                        and how they look
 sound.py              .wav files                          video.py                        films and cameras
 

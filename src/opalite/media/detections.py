@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from .grid_detections import binned_distances, corners_by_distance, steps_from_default_boxes
 from .results import Boxes
 
 Array = np.ndarray[Any, Any]
@@ -35,6 +37,9 @@ def find_boxes(outputs: Sequence[Array], size: Size, threshold: float = THRESHOL
         _selected,
         _selected_rows,
         _per_stride,
+        corners_by_distance,
+        binned_distances,
+        steps_from_default_boxes,
         _with_anchors,
         _boxes_and_scores,
         _one_array,
@@ -191,18 +196,32 @@ def _boxes_and_scores(arrays: list[Array], size: Size) -> Boxes | None:
 
 
 def _one_array(arrays: list[Array], size: Size) -> Boxes | None:
-    """One array of a box and scores for each cell: [1, n, 5 + k] (with a score for any object) or [1, 4 + k, n]."""
+    """One array of a box and scores for each cell: [1, n, 5 + k] (with a score for any object) or [1, 4 + k, n].
+
+    Points of bodies, [x, y, visibility] of each, may follow the scores of columns. Weights of the masks that another
+    output [1, m, h, w] holds are the last m numbers of a cell.
+    """
     candidates = [a for a in arrays if a.ndim == 3 and a.shape[0] == 1 and a.dtype.kind == "f"]
     if len(candidates) != 1:
         return None
     a = candidates[0][0].astype(np.float64)
+    weights = next((m.shape[1] for m in arrays if m.ndim == 4 and m.shape[0] == 1 and m.shape[1] > 1), 0)
     strides = next((s for s in _STRIDES for n in (1, 3) if _cells(size, s) * n in a.shape), None)
     if strides is None:
         return None
     if a.shape[1] in (_cells(size, strides), _cells(size, strides) * 3):
         if a.shape[0] < 5:
             return None
-        return _of_scores(a[:4].T, _shares(a[4:].T), size, "a box and scores of classes in each column", centred=True)
+        told = "a box and scores of classes in each column"
+        if (classes := _classes_before_points(a)) is not None:
+            told += f", and {(len(a) - 4 - classes) // 3} points"
+            points = a[4 + classes :].T.reshape(a.shape[1], -1, 3)[..., :2]
+            return replace(_of_scores(a[:4].T, a[4 : 4 + classes].T, size, told, centred=True), points=points)
+        if 0 < weights < len(a) - 4:
+            a, told = a[:-weights], told + f", and weights of {weights} masks"
+        return _of_scores(a[:4].T, _shares(a[4:].T), size, told, centred=True)
+    if 0 < weights < a.shape[1] - 5:
+        a = a[:, :-weights]
     if a.shape[1] < 6:
         return None
     boxes, scores = a[:, :4], _shares(a[:, 4:])
@@ -214,6 +233,16 @@ def _one_array(arrays: list[Array], size: Size) -> Boxes | None:
         boxes = np.concatenate([(boxes[:, :2] + cell) * stride, np.exp(np.minimum(boxes[:, 2:], 20)) * stride], 1)
         return _of_scores(boxes, scores, size, "boxes relative to cells, with logarithms of sizes", centred=True)
     return _of_scores(boxes, scores, size, "a box, a score and scores of classes in each row", centred=True)
+
+
+def _classes_before_points(a: Array) -> int | None:
+    """The number of classes of columns [4 + k + 3 p, n] whose last 3 p rows are points; None without points."""
+    shares = [_within(row, 0, 1) for row in a[4:]]
+    classes = shares.index(False) if False in shares else 0
+    rest = len(shares) - classes
+    if not classes or rest % 3 or not all(shares[classes + 2 :: 3]) or any(shares[classes::3]):
+        return None
+    return classes
 
 
 def _of_scores(boxes: Array, scores: Array, size: Size, told: str, centred: bool = False) -> Boxes:

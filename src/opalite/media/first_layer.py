@@ -66,16 +66,11 @@ class FirstLayer:
         return min(CANDIDATES, key=lambda k: _distance_from_usual(self.ratios[k]))
 
 
-def first_layer(
-    model: str | bytes, name: str, layout: str, channels: int, shapes: Mapping[str, tuple[int, ...]]
-) -> FirstLayer | None:
+def first_layer(graph: Graph, name: str, layout: str, channels: int) -> FirstLayer | None:
     """Look at the first convolution behind the input `name`. None if there is none that a picture alone decides.
 
-    layout: of the input, with or without N. shapes: of all inputs.
+    layout: of the input, with or without N.
     """
-    graph = _graph(model, shapes)
-    if graph is None:
-        return None
     entry = next((v for v in graph.inputs if v.name == name), None)
     if entry is None or not entry.type.dtype.is_float:
         return None
@@ -122,23 +117,18 @@ def photograph_like(side: int) -> Array:
     return np.asarray(np.clip(pixels, 0, 1) * 255, np.float32)
 
 
-def accepts(model: str | bytes, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether a model takes inputs of these shapes, as far as that can be known without their contents."""
+def import_at(model: str | bytes, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Graph | None, OpaliteError | None]:
+    """Import a model for inputs of these shapes.
+
+    Returns its graph, None if that needs contents of inputs or is of several parts, and the reason why the model does
+    not take these shapes, as far as that can be known without contents.
+    """
     try:
-        _import(model, shapes)
+        return _import(model, shapes), None
     except ContentsNeededError:
-        return True
-    except OpaliteError:
-        return False
-    return True
-
-
-def _graph(model: str | bytes, shapes: Mapping[str, tuple[int, ...]]) -> Graph | None:
-    """Import a model at fixed shapes; None if that needs contents, or is of several parts."""
-    try:
-        return _import(model, shapes)
-    except OpaliteError:
-        return None
+        return None, None
+    except OpaliteError as e:
+        return None, e
 
 
 def _import(model: str | bytes, shapes: Mapping[str, tuple[int, ...]]) -> Graph | None:

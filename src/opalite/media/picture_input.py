@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ..errors import InputError
 from .input_spec import InputSpec
@@ -21,7 +22,10 @@ PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", "
 
 @dataclass(frozen=True)
 class PictureInput:
-    """An input's array made from a picture in RGB, and how the one became the other. channels: of the input."""
+    """An input's array made from a picture in RGB, and how the one became the other.
+
+    channels: of the input. note: parts of the file that were left out, in words.
+    """
 
     name: str
     array: Array
@@ -29,12 +33,14 @@ class PictureInput:
     placement: Placement
     preprocess: Preprocess
     channels: int
+    note: str = ""
 
     def lines(self) -> list[str]:
         """Say in a line what was done with the picture, and warn of guesses."""
         p = self.preprocess
         reason = f" ({p.reason})" if p.reason else ""
-        lines = [f"picture  {self.placement.describe()}; {p.describe()}{reason}"]
+        note = f" ({self.note})" if self.note else ""
+        lines = [f"picture  {self.placement.describe()}{note}; {p.describe()}{reason}"]
         if p.guessed:
             lines.append("         guessed: if results look wrong, give --preprocess, --mean, --std or --colors")
         return lines
@@ -51,23 +57,54 @@ class PictureShape:
     width: int | None
 
 
-def open_picture(path: Path) -> Image.Image:
-    """Read a picture in RGB, turned as its camera says. InputError if the file is no picture."""
+def is_picture(path: Path) -> bool:
+    """Whether a file begins as a picture does, whatever its name."""
     try:
-        with Image.open(path) as opened:
-            return _to_rgb(ImageOps.exif_transpose(opened))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as e:
+        with Image.open(path):
+            return True
+    except Exception:  # readers of other kinds of files raise whatever they like
+        return False
+
+
+def open_picture(path: Path) -> tuple[Image.Image, str]:
+    """Read a picture in RGB, turned as its camera says, and say what was left out. InputError if it is no picture.
+
+    Transparent parts become white, as most programs show them; of several frames the first is taken.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # on many pixels, and on damaged parts that may be left out
+            with Image.open(path) as opened:
+                frames = getattr(opened, "n_frames", 1)
+                picture, note = flat_picture(ImageOps.exif_transpose(opened))
+    except UnidentifiedImageError as e:
+        raise InputError(f"{path} could not be read as a picture: it is of no kind that Pillow knows") from e
+    except Image.DecompressionBombError as e:
+        most = 2 * (Image.MAX_IMAGE_PIXELS or 0)
+        raise InputError(f"{path} has more than {most:,} pixels, the most that are read; make it smaller") from e
+    except (OSError, ValueError, SyntaxError) as e:
         raise InputError(f"{path} could not be read as a picture: {e or type(e).__name__}") from e
+    return picture, "; ".join([*([f"the first of {frames} frames"] if frames > 1 else []), *([note] if note else [])])
 
 
-def _to_rgb(picture: Image.Image) -> Image.Image:
-    """Convert to 8 bits a channel; numbers of 16 bits, and floats of 0 to 1, keep their brightness."""
+def flat_picture(picture: Image.Image) -> tuple[Image.Image, str]:
+    """Convert to RGB of 8 bits, and say what became of transparent parts.
+
+    Numbers of 16 bits, and floats of 0 to 1, keep their brightness.
+    """
     if picture.mode == "F" or picture.mode.startswith("I"):
-        numbers = np.asarray(picture, np.float64)
-        largest = float(np.nanmax(numbers)) if numbers.size else 0.0
-        scale = 255.0 if largest <= 1 else 1 / 257 if largest > 255 else 1.0
-        picture = Image.fromarray(np.clip(np.nan_to_num(numbers) * scale + 0.5, 0, 255).astype(np.uint8))
-    return picture.convert("RGB")
+        numbers = np.nan_to_num(np.asarray(picture, np.float64))
+        largest = float(numbers.max()) if numbers.size else 0.0
+        scale = 1 / 257 if picture.mode.startswith("I;16") or largest > 255 else 255.0 if largest <= 1 else 1.0
+        picture = Image.fromarray(np.clip(numbers * scale + 0.5, 0, 255).astype(np.uint8))
+    if not picture.has_transparency_data:
+        return picture.convert("RGB"), ""
+    layers = picture.convert("RGBA")
+    if np.asarray(layers)[..., 3].min() == 255:
+        return layers.convert("RGB"), ""
+    return Image.alpha_composite(Image.new("RGBA", layers.size, "white"), layers).convert("RGB"), (
+        "transparent parts are white"
+    )
 
 
 def picture_shape(name: str, shape: Sequence[int | None], layout: str = "") -> PictureShape:

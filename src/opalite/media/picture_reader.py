@@ -11,20 +11,30 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from ..errors import InputError
+from ..errors import InputError, OpaliteError
 from .detections import THRESHOLD
-from .first_layer import accepts
+from .first_layer import import_at
 from .input_spec import InputSpec
-from .picture_input import PictureInput, PictureShape, open_picture, open_size, picture_array, picture_shape
+from .picture_input import (
+    PictureInput,
+    PictureShape,
+    flat_picture,
+    open_picture,
+    open_size,
+    picture_array,
+    picture_shape,
+)
 from .preprocess import Preprocess, find_preprocess
 from .preprocess_choice import choose_preprocess, find_labels
 from .recognition import recognize
 from .results import Result
 
 if TYPE_CHECKING:
+    from ..ir.graph import Graph
     from ..run.api.session.inference_session import InferenceSession
 
 _STEP = 32  # sizes that networks with five halvings take
+_LINE_HEIGHTS = (48, 32, 64)
 
 
 @dataclass
@@ -44,7 +54,8 @@ class PictureReader:
     numbers: Mapping[str, Any] = field(default_factory=dict)
     layout: str = ""
     _chosen: dict[str, Preprocess] = field(default_factory=dict)
-    _accepts: dict[tuple[tuple[str, tuple[int, ...]], ...], bool] = field(default_factory=dict)
+    _reasons: dict[tuple[tuple[str, tuple[int, ...]], ...], OpaliteError | None] = field(default_factory=dict)
+    _graph: tuple[Any, Graph | None] = (None, None)  # of the shapes that were asked for last
 
     @classmethod
     def of(
@@ -70,7 +81,7 @@ class PictureReader:
             raise InputError(
                 f"no input is named {name!r}; the model's inputs are {', '.join(i.name for i in self.inputs)}"
             )
-        opened = picture.convert("RGB") if isinstance(picture, Image.Image) else open_picture(Path(picture))
+        opened, note = flat_picture(picture) if isinstance(picture, Image.Image) else open_picture(Path(picture))
         given = dict(shapes or {})
         dims = given.get(w.name) or (w.example if self.keeps_sizes else w.shape)
         shape = picture_shape(w.name, dims, self.layout)
@@ -78,7 +89,7 @@ class PictureReader:
         size = self._accepted_size(w, shape, open_size(shape, opened.size), others)
         if w.name not in self._chosen:
             self._chosen[w.name] = self._choose(w, shape, {**others, w.name: _full(shape, size)})
-        return picture_array(opened, w, shape, size, self._chosen[w.name])
+        return replace(picture_array(opened, w, shape, size, self._chosen[w.name]), note=note)
 
     def _accepted_size(
         self, w: InputSpec, shape: PictureShape, size: tuple[int, int], others: Mapping[str, tuple[int, ...]]
@@ -86,13 +97,31 @@ class PictureReader:
         """Round open sizes to multiples of 32 if the model does not take `size`. A film asks once."""
         if shape.height is not None and shape.width is not None:
             return size
-        asked = tuple({**others, w.name: _full(shape, size)}.items())
-        if asked not in self._accepts:
-            self._accepts[asked] = accepts(self.model, dict(asked))
-        if self._accepts[asked]:
-            return size
-        width, height = (max(_STEP, round(s / _STEP) * _STEP) for s in size)
-        return shape.width or width, shape.height or height
+        reasons = []
+        for tried in (size, *_other_sizes(shape, size)):
+            asked = {**others, w.name: _full(shape, tried)}
+            key = tuple(asked.items())
+            if key not in self._reasons:
+                self._reasons[key] = self._import(asked)[1]
+            if self._reasons[key] is None:
+                return tried
+            reasons.append(self._reasons[key])
+        example = "x".join(map(str, _full(shape, size)))
+        raise InputError(
+            f"the model takes no picture of {size[0]}x{size[1]} pixels as input '{w.name}', nor one of multiples of "
+            f"{_STEP}; give a size that it takes in place of that in --shape {w.name}:{example}: {reasons[0]}"
+        )
+
+    def _import(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Graph | None, OpaliteError | None]:
+        """The model's graph for these shapes, which the choice of a conversion asks for, too; why it takes them not."""
+        graph, reason = import_at(self.model, shapes)
+        self._graph = (dict(shapes), graph)
+        return graph, reason
+
+    def _graph_at(self, shapes: Mapping[str, tuple[int, ...]]) -> Graph | None:
+        held, graph = self._graph
+        self._graph = (None, None)  # it holds the model's weights
+        return graph if held == shapes else import_at(self.model, shapes)[0]
 
     def choose(self, name: str, preprocess: Preprocess) -> None:
         """Take another conversion for the input `name` from now on."""
@@ -105,7 +134,7 @@ class PictureReader:
         elif numbers.keys() & {"mean", "std", "scale"}:
             found = Preprocess(reason="by the options")
         else:
-            found = choose_preprocess(self.model, self.metadata, w.name, w.dtype, shape, shapes)
+            found = choose_preprocess(self.model, self.metadata, w.name, w.dtype, shape, lambda: self._graph_at(shapes))
         if numbers.get("colors", found.colors) != found.colors:
             numbers = {"mean": found.mean[::-1], "std": found.std[::-1], **numbers}  # they follow the channels
         return replace(found, **numbers)
@@ -142,6 +171,15 @@ def input_specs(session: InferenceSession) -> list[InputSpec]:
         shape = tuple(d if isinstance(d, int) else None for d in port.shape)
         specs.append(InputSpec(port.name, port.dtype, shape, examples[port.name]))
     return specs
+
+
+def _other_sizes(shape: PictureShape, size: tuple[int, int]) -> list[tuple[int, int]]:
+    """Sizes (width, height) for networks that do not take `size`: multiples of 32, and heights of lines of text."""
+    width, height = (max(_STEP, round(s / _STEP) * _STEP) for s in size)
+    found = [(shape.width or width, shape.height or height)]
+    if shape.height is None and shape.width is None:
+        found += [(max(line, round(size[0] * line / size[1])), line) for line in _LINE_HEIGHTS]
+    return found
 
 
 def _full(shape: PictureShape, size: tuple[int, int]) -> tuple[int, ...]:

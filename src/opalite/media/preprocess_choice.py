@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
 from ..ir.dtype import DType
-from .first_layer import first_layer
+from ..ir.graph import Graph
+from .first_layer import first_layer, import_at
 from .input_spec import InputSpec
 from .picture_input import PictureShape, picture_shape
 from .preprocess import PRESETS, Preprocess, read_preprocess
@@ -32,12 +33,12 @@ def choose_preprocess(
     name: str,
     dtype: DType,
     shape: PictureShape,
-    shapes: Mapping[str, tuple[int, ...]],
+    graph: Callable[[], Graph | None],
 ) -> Preprocess:
     """Find the conversion that the input `name` expects, with the reason.
 
     In this order: what the file says, what a file beside it says, the input's type, the first convolution's numbers.
-    shapes: of all inputs, for the last.
+    graph: gives the model's for the last, None if it cannot be told.
     """
     found = from_metadata(metadata, name) or _from_files(model)
     if found is not None:
@@ -46,7 +47,8 @@ def choose_preprocess(
         if dtype is DType.INT8:
             return Preprocess((128.0,), scale=1.0, reason=f"input '{name}' is int8")
         return replace(PRESETS["raw"], reason=f"input '{name}' is {dtype}")
-    layer = first_layer(model, name, shape.layout, shape.channels or 3, shapes)
+    held = graph()
+    layer = None if held is None else first_layer(held, name, shape.layout, shape.channels or 3)
     if layer is not None and layer.takes_bytes:
         reason = "its first convolution is scaled for pixels of 0 to 255"
         return replace(PRESETS["raw"], colors="bgr", reason=reason, guessed=True)
@@ -69,7 +71,7 @@ def carried_metadata(
             shape = picture_shape(w.name, shapes.get(w.name, w.shape))
         except InputError:
             continue
-        found = choose_preprocess(model, metadata, w.name, w.dtype, shape, shapes)
+        found = choose_preprocess(model, metadata, w.name, w.dtype, shape, lambda: import_at(model, shapes)[0])
         if w.dtype.is_float and found.reason != NO_EVIDENCE:
             conversions[w.name] = asdict(found)
     if conversions:

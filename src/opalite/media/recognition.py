@@ -12,7 +12,7 @@ from PIL import Image
 from .answer_check import probabilities
 from .detections import THRESHOLD, Size, find_boxes
 from .preprocess import Preprocess
-from .results import Classes, ClassMap, Drawing, HeatMap, Mask, Points, Result, Text
+from .results import Classes, ClassMap, Drawing, Embedding, HeatMap, Mask, Points, Result, Text
 
 Array = np.ndarray[Any, Any]
 MOST_CLASSES = 100_000
@@ -40,13 +40,31 @@ def recognize(
     boxes = find_boxes(arrays, size, threshold)
     if boxes is not None:
         return replace(boxes, labels=tuple(labels))
-    first = arrays[0]
-    return (
-        _classes(first, labels, top)
-        or _text(first, labels)
-        or _image(first, size, preprocess, labels, channels, arrays)
-        or _points(first, size)
-    )
+    if (joints := _joints_by_axis(arrays, size)) is not None:
+        return joints
+    guess: Result | None = None
+    for a in arrays:
+        found = (
+            _classes(a, labels, top)
+            or _text(a, labels)
+            or _image(a, size, preprocess, labels, channels, arrays)
+            or _points(a, size)
+        )
+        if found is not None and _is_sure(found, a):
+            return found
+        guess = guess or found
+    return guess
+
+
+def _is_sure(found: Result, a: Array) -> bool:
+    """Whether an output's own numbers say what it is. Any numbers may be scores without a scale, or an embedding."""
+    if isinstance(found, Embedding):
+        return False
+    axis = 1 if a.ndim == 4 and a.shape[1] > 1 else -1
+    rough = isinstance(found, ClassMap) and a.dtype.kind == "f"
+    if isinstance(found, Classes) and not (found.labels and len(found.labels) == a.size):
+        return bool(a.dtype.kind == "f" and a.min() >= 0 and abs(float(a.sum()) - 1) < 1e-2)
+    return not rough or bool(np.allclose(a.sum(axis), 1, atol=1e-2))
 
 
 def _classes(a: Array, labels: Sequence[str], top: int) -> Result | None:
@@ -59,17 +77,35 @@ def _classes(a: Array, labels: Sequence[str], top: int) -> Result | None:
     given = [n for n in (len(labels), len(labels) + 1) if n == len(row)]
     if _looks_like_points(row) and not given:
         return None
+    if not given and a.dtype.kind == "f" and _looks_like_embedding(row):
+        return Embedding(f"{len(row)} numbers that describe the picture, to be compared with another's", row)
     shares = probabilities(row) if a.dtype.kind == "f" else np.asarray(row, np.float64)
-    shift = len(row) - len(labels) if given else 0  # a first class 'background' that the names leave out
-    order = np.argsort(-shares, kind="stable")[:top]
-    names = ("background",) * shift + tuple(labels) if shift == 1 else tuple(labels)
-    best = [(int(i), float(shares[i])) for i in order]
     how = "" if np.allclose(shares, row, atol=1e-6) else ", whose softmax is shown"
-    return Classes(f"scores of {len(row)} classes{how}", best, names)
+    return best_classes(shares, labels, top, how)
+
+
+def best_classes(scores: Array, labels: Sequence[str], top: int, how: str = "") -> Classes:
+    """Return the `top` highest of a vector of scores, as they are. how: what was done to them, in words.
+
+    Names that are one fewer than the scores leave out a first class, the background.
+    """
+    names = ("background", *labels) if labels and len(scores) == len(labels) + 1 else tuple(labels)
+    order = np.argsort(-scores, kind="stable")[:top]
+    return Classes(f"scores of {len(scores)} classes{how}", [(int(i), float(scores[i])) for i in order], names)
+
+
+def _looks_like_embedding(row: Array) -> bool:
+    """Whether numbers are of length 1, or as many as embeddings have, and no shares."""
+    if row.min() >= 0 and abs(float(row.sum()) - 1) < 1e-2:
+        return False
+    is_unit = len(row) >= 32 and abs(float(np.linalg.norm(row)) - 1) < 1e-3
+    return is_unit or (len(row) >= 64 and len(row) & (len(row) - 1) == 0)
 
 
 def _text(a: Array, labels: Sequence[str]) -> Result | None:
     """Characters by position [batch, positions, characters], of which one means 'none' (CTC)."""
+    if a.ndim == 3 and a.shape[1] == 1 and a.shape[0] > 1:
+        a = a.transpose(1, 0, 2)  # positions before the batch
     if a.ndim != 3 or a.dtype.kind != "f" or a.shape[2] < 11 or not labels or a.shape[1] < 2:
         return None
     extra = a.shape[2] - len(labels)
@@ -111,6 +147,8 @@ def _image(
         return HeatMap(f"one number for each of {shaped} pixels", plane.astype(np.float64))
     if sums_to_one and count == 2:
         return Mask(f"two shares for each of {height}x{width} pixels, of which the second is shown", planes[1])
+    if (peaks := _peaks(planes, size)) is not None:
+        return peaks
     others = [planes_of.shape[1:] for o in outputs if (planes_of := _planes(o, size)) is not None]
     if count <= 1000 and width * _LARGEST_STRIDE >= size[0] and set(others) == {(height, width)}:
         told = f"scores of {count} classes for each of {height}x{width} pixels"
@@ -169,7 +207,12 @@ def _looks_like_points(row: Array) -> bool:
 def _points(a: Array, size: Size) -> Result | None:
     """Points of x, y (and depth) in the input's pixels."""
     row = a.reshape(-1).astype(np.float64)
-    for width in (3, 2):
+    if a.ndim == 4 and a.shape[:2] == (1, 1) and a.shape[3] == 3 and a.shape[2] > 3 and _within_share(a):
+        found = a[0, 0].astype(np.float64)  # TensorFlow's order
+        return Points(
+            f"{len(found)} points of y, x and a score, in parts of the sides", found[:, 1::-1] * np.array(size)
+        )
+    for width in (3, 2, 5, 4):
         if len(row) % width or not 4 <= len(row) // width <= 2000:
             continue
         points = row.reshape(-1, width)[:, :2]
@@ -180,6 +223,31 @@ def _points(a: Array, size: Size) -> Result | None:
             if inside > 0.98 and (spread > 0.02 * side).all():
                 return Points(f"{len(points)} points of {width} numbers, in {told}", points * unit)
     return None
+
+
+def _peaks(planes: Array, size: Size) -> Points | None:
+    """Points at the peaks of planes that are nearly 0 elsewhere, such as one plane for each joint of a body."""
+    count, (height, width) = len(planes), planes.shape[1:]
+    tops = planes.reshape(count, -1).max(1)
+    if count < 4 or tops.min() <= 0 or planes.min() < -0.3 * tops.max():
+        return None
+    if float((planes > 0.5 * tops[:, None, None]).mean()) > 0.03:
+        return None
+    at = planes.reshape(count, -1).argmax(1)
+    points = (np.stack([at % width, at // width], 1) + 0.5) * np.array([size[0] / width, size[1] / height])
+    return Points(f"{count} points at the peaks of {count} planes of {height}x{width}", points)
+
+
+def _joints_by_axis(arrays: Sequence[Array], size: Size) -> Points | None:
+    """Points of which one output has scores of each x, [1, p, k w], and another of each y, [1, p, k h] (SimCC)."""
+    if len(arrays) != 2 or any(a.ndim != 3 or a.shape[0] != 1 for a in arrays):
+        return None
+    x, y = (a[0] for a in arrays)
+    parts = [x.shape[1] / size[0], y.shape[1] / size[1]]
+    if len(x) != len(y) or len(x) < 4 or parts[0] != parts[1] or parts[0] not in (1, 2, 3, 4):
+        return None
+    points = np.stack([x.argmax(1), y.argmax(1)], 1) / parts[0]
+    return Points(f"scores of each x and each y for {len(x)} points", points)
 
 
 def _within_share(a: Array) -> bool:

@@ -77,6 +77,17 @@ class Points(Result):
 
 
 @dataclass(frozen=True)
+class Embedding(Result):
+    """Numbers [n] that describe a picture: those of like pictures are near each other. It has no look."""
+
+    numbers: Array
+
+    def lines(self) -> list[str]:
+        shown = ", ".join(f"{v:.4g}" for v in self.numbers[:4])
+        return [f"  {shown} ... of length {float(np.linalg.norm(self.numbers)):.4g}; -o FILE.npy writes them"]
+
+
+@dataclass(frozen=True)
 class ClassMap(Result):
     """The class of each pixel, [height, width]."""
 

@@ -87,4 +87,4 @@ def test_a_picture_is_turned_as_its_camera_says(tmp_path: Path) -> None:
     path, exif = tmp_path / "a.png", Image.Exif()
     exif[0x0112] = 6  # to be turned by a quarter to the right
     PICTURE.save(path, exif=exif)
-    np.testing.assert_array_equal(np.asarray(open_picture(path)), np.rot90(PIXELS, -1))
+    np.testing.assert_array_equal(np.asarray(open_picture(path)[0]), np.rot90(PIXELS, -1))

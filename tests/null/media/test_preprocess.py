@@ -16,9 +16,9 @@ from opalite.errors import InputError
 from opalite.ir.dtype import DType
 from opalite.media import picture_reader
 from opalite.media.answer_check import choose_by_answers
-from opalite.media.first_layer import photograph_like
+from opalite.media.first_layer import import_at, photograph_like
 from opalite.media.input_spec import InputSpec
-from opalite.media.picture_input import PictureShape, open_picture, picture_shape
+from opalite.media.picture_input import PictureShape, is_picture, open_picture, picture_shape
 from opalite.media.preprocess import IMAGENET_MEAN, IMAGENET_STD, PRESETS, Preprocess, find_preprocess
 from opalite.media.preprocess_choice import (
     NO_EVIDENCE,
@@ -60,8 +60,10 @@ def network(scale: float, shift: float, seed: int = 0) -> ModelProto:
 
 
 def chosen(model: ModelProto, metadata: Mapping[str, str] | None = None) -> Preprocess:
-    shapes = {"x": (1, 3, 32, 32)}
-    return choose_preprocess(model.SerializeToString(), metadata or {}, "x", DType.FLOAT32, RGB, shapes)
+    raw = model.SerializeToString()
+    return choose_preprocess(
+        raw, metadata or {}, "x", DType.FLOAT32, RGB, lambda: import_at(raw, {"x": (1, 3, 32, 32)})[0]
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -128,7 +130,7 @@ def test_a_compiled_model_carries_what_was_found(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("hen\nowl\n")
     inputs = [InputSpec("x", DType.FLOAT32, (1, 3, 32, 32), (1, 3, 32, 32)), InputSpec("n", DType.INT64, (1,), (1,))]
     carried = carried_metadata(str(path), {}, inputs, {"x": (1, 3, 32, 32)})
-    found = choose_preprocess("nowhere.opal", carried, "x", DType.FLOAT32, RGB, {})
+    found = choose_preprocess("nowhere.opal", carried, "x", DType.FLOAT32, RGB, lambda: None)
     assert found == chosen(network(1.0, 0.0))
     assert find_labels("nowhere.opal", carried) == ["hen", "owl"]
     for raw in ("[", "{}", '{"x": 3}', '{"x": {"mean": 3}}', '{"x": {"mean": [1], "std": [0]}}'):
@@ -248,16 +250,73 @@ def test_every_mode_of_pixels_keeps_its_brightness(tmp_path: Path, mode: str) ->
     made = Image.fromarray(numbers[mode]) if mode in numbers else Image.fromarray(grey).convert(mode)
     path = tmp_path / "a.tiff"
     made.save(path)
-    assert np.abs(np.asarray(open_picture(path))[..., 1].astype(int) - grey).max() <= 4
+    picture, note = open_picture(path)
+    assert np.abs(np.asarray(picture)[..., 1].astype(int) - grey).max() <= 4
+    assert not note
+
+
+def test_what_is_left_out_of_a_picture_is_said(tmp_path: Path) -> None:
+    """Colours that are hidden behind transparency, which any program may have left there, and all frames but one."""
+    layers = np.zeros((8, 8, 4), np.uint8)
+    layers[:4] = [9, 9, 9, 255]
+    Image.fromarray(layers).save(tmp_path / "a.png")
+    Image.fromarray(layers).quantize(4).save(tmp_path / "b.png")
+    for name in ("a.png", "b.png"):
+        picture, note = open_picture(tmp_path / name)
+        assert note == "transparent parts are white"
+        assert np.asarray(picture)[:, 0, 0].tolist() == [9] * 4 + [255] * 4
+    frames = [Image.new("RGB", (8, 8), (shade, 0, 0)) for shade in (0, 200)]
+    frames[0].save(tmp_path / "c.gif", save_all=True, append_images=frames[1:])
+    assert open_picture(tmp_path / "c.gif")[1] == "the first of 2 frames"
+
+
+@pytest.mark.parametrize("raw", [b"", b"abc" * 99])
+def test_files_that_are_no_pictures(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / "a.png").write_bytes(raw)
+    with pytest.raises(InputError, match=r"a\.png could not be read as a picture: it is of no kind"):
+        open_picture(tmp_path / "a.png")
+    assert not is_picture(tmp_path / "a.png")
+
+
+def test_pictures_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("RGB", (40, 40)).save(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 700)
+    with pytest.raises(InputError, match="more than 1,400 pixels"):
+        open_picture(tmp_path / "a.png")
+
+
+def reader_that_takes(monkeypatch: pytest.MonkeyPatch, *sizes: int) -> tuple[picture_reader.PictureReader, list[Any]]:
+    """A reader of a model whose pictures are squares of these sizes, or of any if none is given."""
+    asked: list[Any] = []
+
+    def import_at(_: object, shapes: Mapping[str, tuple[int, ...]]) -> tuple[None, InputError | None]:
+        asked.append(shapes["x"][2:])
+        return None, None if set(shapes["x"][2:]) & set(sizes) else InputError("rows do not fit")
+
+    monkeypatch.setattr(picture_reader, "import_at", import_at)
+    inputs = [InputSpec("x", DType.FLOAT32, (1, 3, None, None), (1, 3, 224, 224))]
+    return picture_reader.PictureReader("nowhere", inputs, preprocess=PRESETS["raw"]), asked
 
 
 def test_frames_of_one_size_ask_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
-    monkeypatch.setattr(picture_reader, "accepts", lambda model, shapes: bool(asked.append(shapes)))
-    inputs = [InputSpec("x", DType.FLOAT32, (1, 3, None, None), (1, 3, 224, 224))]
-    reader = picture_reader.PictureReader("nowhere", inputs, preprocess=PRESETS["raw"])
+    reader, asked = reader_that_takes(monkeypatch, 64)
     for _ in range(3):
         assert reader.read(Image.new("RGB", (50, 70))).array.shape == (1, 3, 64, 64)
-    assert asked == [{"x": (1, 3, 70, 50)}]
+    assert asked == [(70, 50), (64, 64)]
     assert reader.read(Image.new("RGB", (60, 70))).array.shape == (1, 3, 64, 64)
-    assert len(asked) == 2
+    assert asked[2:] == [(70, 60)]
+
+
+def test_lines_of_text_get_the_height_that_the_model_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, _ = reader_that_takes(monkeypatch, 48)
+    assert reader.read(Image.new("RGB", (500, 100))).array.shape == (1, 3, 48, 240)
+    reader, _ = reader_that_takes(monkeypatch)
+    with pytest.raises(InputError, match=r"takes no picture of 500x100 pixels as input 'x'.*--shape.*rows do not fit"):
+        reader.read(Image.new("RGB", (500, 100)))
+
+
+def test_the_model_is_imported_once_for_a_size_and_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, asked = reader_that_takes(monkeypatch, 60)
+    reader.preprocess = None
+    reader.read(Image.new("RGB", (60, 60)))
+    assert asked == [(60, 60)]

@@ -1,175 +1,25 @@
-"""Meanings of outputs: each family of detectors by boxes that are known, and the other kinds."""
+"""Meanings of outputs, and their look."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from opalite.media.detections import find_boxes, overlap
 from opalite.media.drawing import color_map, draw
 from opalite.media.picture_input import open_size, picture_shape
 from opalite.media.placement import Placement
 from opalite.media.preprocess import PRESETS, Preprocess
 from opalite.media.recognition import picture_of, recognize
-from opalite.media.results import Boxes, Classes, ClassMap, Drawing, HeatMap, Mask, Points, Result, Text
+from opalite.media.results import Boxes, Classes, ClassMap, Drawing, Embedding, HeatMap, Mask, Points, Result, Text
 
 Array = np.ndarray[Any, Any]
 SIZE = (320, 256)
 BOX = np.array([64.0, 40.0, 144.0, 136.0])
-"""Left, top, right and bottom of the one thing to find, whose centre is that of a cell of stride 16."""
 F = np.float32
-
-
-def centre_form(box: Array) -> Array:
-    return np.concatenate([(box[:2] + box[2:]) / 2, box[2:] - box[:2]])
-
-
-def cells(*strides: int) -> int:
-    return sum(math.ceil(SIZE[0] / s) * math.ceil(SIZE[1] / s) for s in strides)
-
-
-def selected_tflite() -> list[Array]:
-    boxes = np.zeros((1, 10, 4), F)
-    boxes[0, 0] = BOX[[1, 0, 3, 2]] / np.array([256, 320, 256, 320])
-    classes, scores = np.zeros((1, 10), F), np.full((1, 10), 0.01, F)
-    classes[0, 0], scores[0, 0] = 3, 0.9
-    return [boxes, classes, scores, np.array([4], F)]
-
-
-def selected_pixels() -> list[Array]:
-    boxes = np.stack([BOX, [0, 0, 9, 9.5]]).astype(F)
-    return [boxes, np.array([3, 1]), np.array([0.9, 0.1], F)]
-
-
-def selected_rows() -> list[Array]:
-    rows = np.zeros((1, 300, 6), F)
-    rows[0, 5] = [*BOX, 0.9, 3]
-    return [rows]
-
-
-def rows_with_picture() -> list[Array]:
-    return [np.array([[0, *BOX, 3, 0.9], [0, 5.5, 5, 9, 9, 1, 0.4]], F)[:, [0, 1, 2, 3, 4, 5, 6]]]
-
-
-def columns() -> list[Array]:
-    a = np.full((1, 4 + 6, cells(8, 16, 32)), 0.01, F)
-    a[0, :4] = 20
-    a[0, :4, 77], a[0, 4 + 3, 77] = centre_form(BOX), 0.9
-    return [a]
-
-
-def rows_with_object_score() -> list[Array]:
-    a = np.full((1, cells(8, 16, 32) * 3, 5 + 6), 0.1, F)
-    a[0, :, :4] = 20
-    a[0, 90, :4], a[0, 90, 4], a[0, 90, 5 + 3] = centre_form(BOX), 0.95, 0.95
-    return [a]
-
-
-def relative_to_cells() -> list[Array]:
-    a = np.full((1, cells(8, 16, 32), 5 + 6), 0.1, F)
-    a[0, :, 2:4] = -1
-    x, y, w, h = centre_form(BOX)
-    column, row = 6, 5
-    at = cells(8) + row * math.ceil(SIZE[0] / 16) + column
-    a[0, at, :4] = [x / 16 - column, y / 16 - row, np.log(w / 16), np.log(h / 16)]
-    a[0, at, 4], a[0, at, 5 + 3] = 0.95, 0.95
-    return [a]
-
-
-def pair_with_background() -> list[Array]:
-    boxes, scores = np.zeros((1, 500, 4), F), np.full((1, 500, 5), 0.01, F)
-    boxes[..., 2:] = 0.1
-    scores[..., 0] = 0.96
-    boxes[0, 44] = BOX / np.array([*SIZE, *SIZE])
-    scores[0, 44] = [0.06, 0.01, 0.01, 0.01, 0.91]
-    return [scores, boxes]
-
-
-def pair_of_queries() -> list[Array]:
-    rng = np.random.default_rng(0)
-    boxes, logits = rng.uniform(0.2, 0.4, (1, 100, 4)).astype(F), np.full((1, 100, 6), -6, F)
-    boxes[..., 2:] = 0.1
-    boxes[0, 44] = centre_form(BOX) / np.array([*SIZE, *SIZE])
-    logits[0, 44, 3] = 3
-    return [logits, boxes]
-
-
-def pair_with_nothing_last() -> list[Array]:
-    logits, boxes = pair_of_queries()
-    logits = np.concatenate([logits, np.full((1, 100, 1), 8, F)], 2)
-    logits[0, 44] = [0, 0, 0, 8, 0, 0, 0]
-    return [logits, boxes]
-
-
-def of_each_stride() -> list[Array]:
-    found: list[Array] = []
-    for kind, width in (("class", 1), ("object", 1), ("box", 4), ("points", 10)):
-        for stride in (8, 16, 32):
-            a = np.full((1, cells(stride), width), 0.01, F)
-            if stride == 16:
-                x, y, w, h = centre_form(BOX)
-                at = 5 * math.ceil(SIZE[0] / 16) + 6
-                values = {"box": [x / 16 - 6, y / 16 - 5, np.log(w / 16), np.log(h / 16)], "points": [0.5] * 10}
-                a[0, at] = values.get(kind, 0.9)
-            found.append(a)
-    return found
-
-
-FAMILIES = {
-    "selected, TensorFlow Lite": (selected_tflite, 3),
-    "selected, pixels": (selected_pixels, 3),
-    "selected rows": (selected_rows, 3),
-    "rows with the picture's number": (rows_with_picture, 3),
-    "columns": (columns, 3),
-    "rows with an object's score": (rows_with_object_score, 3),
-    "relative to cells": (relative_to_cells, 3),
-    "pair with background": (pair_with_background, 3),
-    "pair of queries": (pair_of_queries, 3),
-    "pair with 'nothing'": (pair_with_nothing_last, 3),
-    "each stride": (of_each_stride, 0),
-}
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_detectors(family: str) -> None:
-    make, number = FAMILIES[family]
-    found = find_boxes(make(), SIZE, 0.5)
-    assert found is not None
-    np.testing.assert_allclose(found.boxes, [BOX], atol=0.5)
-    assert found.classes.tolist() == [number]
-    assert found.scores[0] == pytest.approx(0.9, abs=0.11)
-
-
-def test_anchors_with_points() -> None:
-    """The detector of a face in 128 x 128 pixels: 512 and 384 anchors, six points each."""
-    boxes, scores = np.zeros((1, 896, 16), F), np.full((1, 896, 1), -9, F)
-    at = 2 * (5 * 16 + 7)  # an anchor of the first grid, whose cell is 8 pixels wide
-    boxes[0, at, :4], boxes[0, at, 4:6], scores[0, at] = [1, 2, 20, 30], [3, 4], 4
-    for outputs in ([boxes, scores], [scores[:, :512], scores[:, 512:], boxes[:, :512], boxes[:, 512:]]):
-        found = find_boxes(outputs, (128, 128), 0.5)
-        assert found is not None
-        assert found.points is not None
-        np.testing.assert_allclose(found.boxes, [[60 + 1 - 10, 44 + 2 - 15, 60 + 1 + 10, 44 + 2 + 15]])
-        np.testing.assert_allclose(found.points[0, 0], [63, 48])
-
-
-def test_overlapping_boxes_are_dropped() -> None:
-    a = columns()[0]
-    a[0, :, 78] = a[0, :, 77]
-    a[0, :2, 78] += 3
-    a[0, 4 + 3, 78] = 0.8
-    found = find_boxes([a], SIZE, 0.5)
-    assert found is not None
-    assert len(found.boxes) == 1
-    a[0, 4 + 3, 78], a[0, 4 + 2, 78] = 0.01, 0.8  # of another class
-    found = find_boxes([a], SIZE, 0.5)
-    assert found is not None
-    assert found.classes.tolist() == [3, 2]
-    assert overlap(BOX, BOX + 1000) == 0
 
 
 def result_of(
@@ -227,6 +77,64 @@ def test_six_scores_are_classes() -> None:
     assert isinstance(result_of(np.eye(6, dtype=F)[4:5]), Classes)
 
 
+def test_embeddings_are_no_classes() -> None:
+    row = np.random.default_rng(0).normal(size=(1, 512)).astype(F)
+    assert isinstance(result_of(row), Embedding)
+    assert isinstance(result_of(row[:, :100] / np.linalg.norm(row[:, :100])), Embedding)
+    assert isinstance(result_of(row, tuple(map(str, range(512)))), Classes)
+    shares = np.exp(row) / np.exp(row).sum()
+    assert isinstance(result_of(shares), Classes)
+
+
+def test_an_output_that_says_what_it_is_comes_first() -> None:
+    """A detector's corrections of a box stand before the two shares of a face."""
+    shares = np.array([[0.2, 0.8]], F)
+    found = recognize({"box": np.zeros((1, 4), F), "face": shares}, SIZE, PRESETS["0..1"])
+    assert isinstance(found, Classes)
+    assert found.best[0][0] == 1
+    planes = np.random.default_rng(0).normal(size=(1, 4, 64, 80)).astype(F)
+    two = np.stack([np.full((64, 80), 0.3, F), np.full((64, 80), 0.7, F)])[None]
+    assert isinstance(recognize({"box": planes, "face": two}, SIZE, PRESETS["0..1"]), Mask)
+
+
+JOINTS = np.array([[40.5, 60.5], [120.5, 200.5], [300.5, 16.5], [220.5, 100.5]])
+
+
+def joints_by_axis() -> dict[str, Array]:
+    x, y = np.zeros((1, 4, 640), F), np.zeros((1, 4, 512), F)
+    for i, (a, b) in enumerate(JOINTS):
+        x[0, i, int(2 * a)], y[0, i, int(2 * b)] = 1, 1
+    return {"x": x, "y": y}
+
+
+def peaks() -> dict[str, Array]:
+    planes = np.random.default_rng(0).normal(0, 0.01, (1, 4, 256, 320)).astype(F)
+    for i, (a, b) in enumerate(JOINTS):
+        planes[0, i, int(b), int(a)] = 0.8
+    return {"y": planes}
+
+
+def joints_with_scores() -> dict[str, Array]:
+    rows = np.concatenate([JOINTS[:, ::-1] / SIZE[::-1], np.full((4, 1), 0.9)], 1)
+    return {"y": rows.astype(F)[None, None]}
+
+
+@pytest.mark.parametrize("make", [joints_by_axis, peaks, joints_with_scores])
+def test_joints(make: Callable[[], dict[str, Array]]) -> None:
+    found = recognize(make(), SIZE, PRESETS["0..1"])
+    assert isinstance(found, Points)
+    np.testing.assert_allclose(found.points, JOINTS, atol=0.1)
+
+
+def test_points_of_five_numbers() -> None:
+    """Position, depth, visibility and presence of each."""
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.uniform(20, 250, (39, 2)), rng.normal(0, 200, (39, 1)), rng.normal(0, 5, (39, 2))], 1)
+    found = result_of(rows.astype(F).reshape(1, -1))
+    assert isinstance(found, Points)
+    np.testing.assert_allclose(found.points, rows[:, :2], rtol=1e-5)
+
+
 def test_points() -> None:
     points = np.random.default_rng(0).uniform(20, 250, (68, 2)).astype(F)
     found = result_of(points.reshape(1, 1, 1, -1))
@@ -242,6 +150,9 @@ def test_text() -> None:
     found = result_of(shares, tuple("abcdefghijk"))
     assert isinstance(found, Text)
     assert found.texts[0][0] == "abbc"
+    first = result_of(shares.transpose(1, 0, 2), tuple("abcdefghijk"))
+    assert isinstance(first, Text)
+    assert first.texts == found.texts
 
 
 @pytest.mark.parametrize("a", [np.zeros((2, 3, 4, 5, 6), F), np.zeros((1, 7, 13), F), np.zeros((), F), np.array(["a"])])

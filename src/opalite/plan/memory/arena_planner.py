@@ -201,7 +201,7 @@ def plan_pool(requests: Sequence[Request], sizes: Mapping[int, int]) -> Plan:
         starts[start], ends[start + size] = size, start
         insort(by_size, (size, start))
 
-    for r in sorted(requests, key=lambda r: (r.first, -r.nbytes)):
+    for r in sorted(requests, key=lambda r: (r.first, -sizes[r.id])):
         while busy and busy[0][0] < r.first:
             done = heappop(busy)[1]
             if sizes[done]:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opalite.plan.memory.arena_planner import STRATEGIES, Plan, Request, lower_bound, plan_memory, verify_plan
+from opalite.plan.memory import arena_planner
+from opalite.plan.memory.arena_planner import (
+    STRATEGIES,
+    Plan,
+    Replacer,
+    Request,
+    lower_bound,
+    plan_memory,
+    verify_plan,
+)
 
 
 @st.composite
@@ -59,3 +70,14 @@ def test_the_verifier_sees_misalignment_and_the_end() -> None:
         verify_plan(one, Plan("by hand", {0: 10}, 256), 64)
     with pytest.raises(AssertionError, match="sticks out"):
         verify_plan(one, Plan("by hand", {0: 64}, 128), 64)
+
+
+def test_many_overlaps_are_placed_again_by_the_sizes_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The requests' own sizes may be open, and have no order."""
+    monkeypatch.setattr(arena_planner, "MOST_OVERLAPS", 0)
+    open_sizes = [Request(i, cast(int, None), 0, 1 + i) for i in range(4)]
+    sizes = {0: 100, 1: 300, 2: 200, 3: 50}
+    plan, least = Replacer(open_sizes, [0, 1, 2, 3]).place(sizes, 64)
+    placed = [Request(r.id, sizes[r.id], r.first, r.last) for r in open_sizes]
+    verify_plan(placed, plan, 64)
+    assert plan.total >= least
