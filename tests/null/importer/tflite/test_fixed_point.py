@@ -13,6 +13,7 @@ from opalite.expr.trace_function import Sym, trace
 from opalite.importer.tflite.fixed_point import (
     exp_negative,
     fixed_multiplier,
+    fixed_multiplier_16,
     inverse_root,
     log_of,
     reciprocal,
@@ -37,6 +38,19 @@ def test_a_multiplier_is_the_factor_in_31_bits(real: float) -> None:
     multiplier, shift = fixed_multiplier(real)
     assert 2**30 <= multiplier < 2**31
     assert multiplier * 2.0 ** (shift - 31) == pytest.approx(real, rel=2.0**-31)
+
+
+def test_multipliers_of_16_bits_are_rounded_and_end_below_one() -> None:
+    """A factor just below a power of two would need 17 bits, as in LiteRT's reference kernels."""
+    for real in (0.1, 0.7, 3e-4, 200.0):
+        multiplier, shift = fixed_multiplier_16(real)
+        assert multiplier == round(math.frexp(real)[0] * 2**15)
+        assert multiplier * 2.0**-shift == pytest.approx(real, rel=2.0**-15)
+    assert fixed_multiplier_16(1 - 2.0**-20) == (0x7FFF, 15)
+
+
+def test_a_fraction_that_rounds_up_to_one_takes_the_next_shift() -> None:
+    assert fixed_multiplier(1 - 2.0**-40) == fixed_multiplier(1.0) == (2**30, 1)
 
 
 def test_factors_too_small_to_count_are_zero() -> None:

@@ -40,6 +40,7 @@ ELEMENTWISE = [
     *(case(n, [POSITIVE]) for n in ("LOG", "SQRT", "RSQRT")),
     case("LOGICAL_NOT", [FLAGS], out=bool),
     *(case(n, list(TWO), o, fusedActivationFunction=1) for n, o in NAMED.items()),
+    *(case("ADD", list(TWO), "AddOptions", fusedActivationFunction=k) for k in (2, 3)),
     *(case(n, [INTS, i32(1, 2, -3, 4)], o, out=np.int32, fusedActivationFunction=0) for n, o in NAMED.items()),
     *(case(n, list(TWO)) for n in ("MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "FLOOR_DIV", "FLOOR_MOD")),
     *(case(n, [INTS, i32(1, 2, -3, 4)], out=np.int32) for n in ("MAXIMUM", "FLOOR_DIV", "FLOOR_MOD", "BITWISE_XOR")),

@@ -186,3 +186,20 @@ def test_steps_between_table_entries_wrap_around_in_16_bits() -> None:
     g.inputs, g.outputs = [x], [y]
     g.op("LOG", [x], [y])
     by_litert(g, np.arange(128, dtype=np.int16))
+
+
+@pytest.mark.parametrize("activation", [0, 1, 2, 3])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_ends_of_fused_activations(activation: int, dtype: str) -> None:
+    """Below 0, from -1 to 1, and above 6 are numbers of the result, whose zero point is not 0."""
+    ends, q = np.iinfo(dtype), Quant((0.125,), (3,))
+    g = one_op("ADD", [(dtype, q)] * 2, (dtype, q), "AddOptions")
+    g.operators[0].fields["FusedActivationFunction"] = activation
+    by_litert(g, np.array([[ends.min, 1, 11, ends.max]], dtype), np.array([[0, 1, 3, 60]], dtype))
+
+
+def test_floats_are_quantised_with_halves_away_from_zero() -> None:
+    g = one_op("QUANTIZE", [("float32", None)], ("int8", Quant((1.0,), (2,))))
+    (y,) = run(g, np.float32([[0.5, -0.5, 2.5, -2.5]]))
+    assert np.asarray(y).tolist() == [[3, 1, 5, -1]]
+    by_litert(g, np.float32([[1e9, -1e9, 1.49, -1.51]]))
