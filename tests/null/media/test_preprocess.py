@@ -83,6 +83,23 @@ def test_a_network_without_biases_says_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("step", "zero", "preset"),
+    [(1 / 255, 0, "0..1"), (2 / 255, 127, "-1..1"), (1.0, 0, "raw"), (4.76 / 255, 113, "imagenet")],
+)
+def test_quantisation_says_the_range_where_biases_do_not(step: float, zero: int, preset: str) -> None:
+    model = network(1.0, 0.0)
+    del model.graph.node[1]
+    model.graph.node[0].input[0], model.graph.node[0].output[0] = "d", "y"
+    model.graph.node.insert(0, helper.make_node("DequantizeLinear", ["q", "step", "zero"], ["d"]))
+    model.graph.node.insert(0, helper.make_node("QuantizeLinear", ["x", "step", "zero"], ["q"]))
+    held = {"step": np.float32(step), "zero": np.uint8(zero)}
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), k) for k, a in held.items())
+    found = chosen(model)
+    assert found.guessed
+    assert (found.mean, found.std, found.scale) == (PRESETS[preset].mean, PRESETS[preset].std, PRESETS[preset].scale)
+
+
+@pytest.mark.parametrize(
     ("metadata", "preset"),
     [
         ({"Image.BitmapPixelFormat": "Bgr8"}, "raw"),

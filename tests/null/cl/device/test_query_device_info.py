@@ -17,6 +17,8 @@ from opalite.cl.device import query_device_info as module
 from opalite.cl.device.query_device_info import describe, fingerprint, location, with_probed_features
 from opalite.ir.device.device_descriptions import read_description
 from opalite.ir.device.device_family import (
+    ADDRESSES,
+    ARM_DOT,
     BYTE_FOURS,
     BYTE_PAIRS,
     FP16_UNLISTED,
@@ -26,6 +28,9 @@ from opalite.ir.device.device_family import (
     PTX_DOT,
     PTX_MMA,
     PTX_WGMMA,
+    QCOM_DOT,
+    SLOW_DOT,
+    SLOW_SUB_BUFFERS,
 )
 from opalite.ir.device.device_info import DeviceInfo
 
@@ -91,6 +96,15 @@ def test_waves_of_unknown_gpus_are_what_the_driver_prefers(builds: list[str], mo
     assert describe(midgard).wave_size == 1, "the table knows it"
 
 
+def test_waves_that_a_driver_reports_come_before_the_tables() -> None:
+    """An RDNA driver in wave64 mode, and an NVIDIA GPU of warps that no table foresees."""
+    amd = SimpleNamespace(name="gfx1030", type=cl.device_type.GPU, wavefront_width_amd=64)
+    assert describe(amd).wave_size == 64
+    del amd.wavefront_width_amd
+    assert describe(amd).wave_size == 32
+    assert describe(SimpleNamespace(name="NVIDIA X1", type=cl.device_type.GPU, warp_size_nv=16)).wave_size == 16
+
+
 NVIDIA = replace(read_description("nvidia_h200"), fp16=False, quirks=())
 
 
@@ -122,6 +136,34 @@ def test_what_is_not_listed_is_tried_once_and_remembered(builds: list[str], tmp_
     }
     with_probed_features(None, replace(NVIDIA, driver="another"))
     assert len(builds) == 12
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_arguments_by_address_take_the_place_of_sub_buffers(
+    builds: list[str], monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    monkeypatch.setattr(module, "supports_device_pointers", lambda device: works)
+    slow = replace(NVIDIA, fp16=True, extensions=(), quirks=(SLOW_SUB_BUFFERS,))
+    assert with_probed_features(None, slow).quirks == ((ADDRESSES,) if works else (SLOW_SUB_BUFFERS,))
+
+
+@pytest.mark.parametrize(
+    ("extension", "probe", "quirk"),
+    [
+        ("cl_khr_integer_dot_product", "is_khr_dot_slow", SLOW_DOT),
+        ("cl_qcom_dot_product8", "supports_qcom_dot", QCOM_DOT),
+        ("cl_arm_integer_dot_product_int8", "supports_arm_dot", ARM_DOT),
+    ],
+)
+def test_listed_dot_products_are_asked_about(
+    builds: list[str], monkeypatch: pytest.MonkeyPatch, extension: str, probe: str, quirk: str
+) -> None:
+    monkeypatch.setattr(module, probe, lambda *_: True)
+    phone = DeviceInfo(name=extension, fp16=True, generation="any", extensions=(extension,))
+    assert with_probed_features(None, phone).quirks == (quirk,)
+    monkeypatch.setattr(module, probe, lambda *_: False)
+    assert with_probed_features(None, phone).quirks == (quirk,), "asked once, then remembered"
+    assert with_probed_features(None, replace(phone, driver="another")).quirks == ()
 
 
 def test_warpgroups_are_tried_on_hopper_alone(builds: list[str]) -> None:
@@ -157,7 +199,17 @@ def test_cpus_are_asked_for_products_of_bytes(builds: list[str], monkeypatch: py
     assert with_probed_features(None, replace(plain, generation="sse")).byte_dots == ""
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"x": 3}'])
+def test_only_what_an_older_file_lacks_is_tried(builds: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "facts.json"
+    with_probed_features(None, NVIDIA)
+    facts = json.loads(path.read_text())
+    del facts[fingerprint(NVIDIA)][PTX_DOT]
+    path.write_text(json.dumps(facts))
+    assert PTX_DOT in with_probed_features(None, NVIDIA).quirks
+    assert len(builds) == 7
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"x": 3}', json.dumps({fingerprint(NVIDIA): 3})])
 def test_a_damaged_file_of_findings_is_written_anew(
     builds: list[str], tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:

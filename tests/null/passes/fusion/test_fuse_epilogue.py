@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from opalite.ir import Value
+from opalite.expr.trace_function import coord
+from opalite.ir import DType, Value
 from opalite.ir.precision import Precision
 from opalite.passes.fusion.fuse_epilogue import fuse_epilogues
+from opalite.passes.rewrite_driver import Sweep
 
+from ....helpers.graphs import GraphMaker
 from ..texts import CPU, Case, check
 
 CASES = (
@@ -85,3 +90,21 @@ OTHER = Case(
 @pytest.mark.parametrize("case", [*CASES, OTHER], ids=str)
 def test_pass(case: Case) -> None:
     check(case)
+
+
+@pytest.mark.parametrize(
+    ("expr", "operand", "why"),
+    [
+        (lambda v: v * coord(v.builder, 1).cast(DType.FLOAT32), None, "the expression depends on coordinates"),
+        (lambda v, n: v + n.cast(DType.FLOAT32), DType.INT64, "an operand is i64"),
+        (lambda v, w: v * w, DType.FLOAT32, "refuses the epilogue"),
+    ],
+    ids=["coordinates", "integers", "rows"],
+)
+def test_reasons_of_chains_that_stay(expr: Any, operand: DType | None, why: str) -> None:
+    g = GraphMaker()
+    c = g.conv("c", g.input("x", 1, 16, 4, 4), 16, 1)
+    others = [] if operand is None else [g.input("w", 4, 1, dtype=operand)]
+    y = g.map("y", expr, c, *others)
+    assert y.producer is not None
+    assert why in str(fuse_epilogues(CPU)(y.producer, Sweep(g.done(y))))
