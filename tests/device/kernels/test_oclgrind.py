@@ -44,6 +44,13 @@ def as_mali(rt: Runtime) -> Runtime:
     return other
 
 
+def as_cpu(rt: Runtime) -> Runtime:
+    """`rt` described as a CPU with vectors of eight floats, whose work-items walk alone."""
+    other = copy.copy(rt)
+    other.info = dataclasses.replace(rt.info, kind="cpu", wave_size=1, native_float_width=8)
+    return other
+
+
 def noise(*shape: int) -> Any:
     return RNG.standard_normal(shape).astype(np.float32)
 
@@ -77,7 +84,9 @@ def samples() -> Iterator[Sample]:
             q = RNG.integers(0, 1 << bits, (37, 67)).astype(np.uint8)
             by = None if zero is None else RNG.integers(0, 1 << bits, (37, 3)).astype(zero)
             attrs = {**plain, "trans_b": True, "bits": bits, "block": 32}
-            yield "QuantizedMatMul", attrs, [noise(m, 67), q, noise(37, 3), by], (1, 2, 3)
+            for rounds in (False, True):
+                given = [noise(m, 67), q, noise(37, 3), by]
+                yield "QuantizedMatMul", {**attrs, "rounds": rounds}, given, (1, 2, 3)
     yield "QuantizedGather", {"bits": 4, "block": 32}, [q & 15, np.array([3, 36]), noise(37, 3), None], (0, 2)
     q, k = noise(1, 7, 13), noise(1, 11, 13)
     yield "Softmax", {"axis": 1, "log": False}, [x], ()
@@ -116,7 +125,10 @@ KERNELS = [
 def test_kernel(adreno: Runtime, kernel: Kernel) -> None:
     """Of each node that the kernel takes, in each of its layouts, with its first and its untuned parameters."""
     refusals, has_run = dict[str, None](), False
-    for rt in (adreno,) if kernel.images_only else (adreno, as_mali(adreno)):
+    devices = (adreno,) if kernel.images_only else (adreno, as_mali(adreno), as_cpu(adreno))
+    for rt in devices:
+        if rt.info.on_host and has_run:
+            continue  # a CPU takes what no GPU does
         for op, attrs, arrays, const in (s for s in SAMPLES if s[0] == kernel.op):
             problem = kernel.problem(make_node(op, attrs, arrays, const=const), rt.info)
             if why := kernel.refuse(problem) or kernel.no_legal_point(problem):

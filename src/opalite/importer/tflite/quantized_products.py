@@ -61,7 +61,7 @@ def zero_value(ctx: NodeContext, zero: int, dtype: DType) -> Value | None:
     return ctx.constant(np.asarray(zero, dtype.np)) if zero else None
 
 
-def product_factors(ctx: NodeContext, x: Affine, scales: Array, out: Affine) -> Array:
+def product_factors(x: Affine, scales: Array, out: Affine) -> Array:
     """Return the real factors from sums to the result, in float64: one, or one for each channel."""
     if scales.size == 1 and x.dtype is DType.UINT8:
         return np.array([float(x.scale * scales[0]) / float(out.scale)])
@@ -136,7 +136,7 @@ def _convolution(ctx: NodeContext, x: Value, w: Weights, group: int, bias: Value
     if x.dtype is DType.FLOAT32:
         return to_channels_last(ctx, activated(ctx, _hybrid_convolution(ctx, first, w, bias, multiply)))
     given = affine(ctx, 0)
-    factors = product_factors(ctx, given, w.scales, out_affine(ctx))
+    factors = product_factors(given, w.scales, out_affine(ctx))
     return to_channels_last(ctx, quantized_sums(ctx, first, given, factors, 1, bias, multiply))
 
 
@@ -203,7 +203,7 @@ def transpose_conv(ctx: NodeContext) -> Value:
             y = ctx.slice_axis(y, axis, cut, cut + wanted)
         return y
 
-    factors = product_factors(ctx, given, w.scales, out_affine(ctx))
+    factors = product_factors(given, w.scales, out_affine(ctx))
     return to_channels_last(ctx, quantized_sums(ctx, spread, given, factors, 1, ctx.get(3), multiply))
 
 
@@ -239,7 +239,7 @@ def fully_connected(ctx: NodeContext) -> Value:
         y = activated(ctx, _hybrid_rows(ctx, rows, w, bias, multiply))
     else:
         given = affine(ctx, 0)
-        factors = product_factors(ctx, given, w.scales, out_affine(ctx))
+        factors = product_factors(given, w.scales, out_affine(ctx))
         y = quantized_sums(ctx, rows, given, factors, 1, bias, multiply, rescaled_once)
     return ctx.reshape(y, (*x.shape[:-1], n)) if ctx.attr("keep_num_dims", False) else y
 

@@ -66,6 +66,41 @@ def test_memory_of_others_is_copied(unified: Runtime) -> None:
     assert also is not None
 
 
+def test_what_cannot_change_is_written_once(rt: Runtime) -> None:
+    """An array that others may change is written again at each run; what is stored is known until others write."""
+
+    def read() -> list[int]:
+        got = np.empty(4, np.int32)
+        staging.read(got)
+        rt.finish()
+        return got.tolist()
+
+    staging, kind = StagingBuffer(rt, 16), np.dtype(np.int32)
+    given = np.arange(4, dtype=np.int32)
+    view = given[:]
+    view.flags.writeable = False
+    for array in (given, view):
+        for first in (5, 7):
+            given[0] = first
+            staging.write(array, kind)
+            assert read() == [first, 1, 2, 3]
+    fixed = np.arange(4, 8, dtype=np.int32)
+    fixed.flags.writeable = False
+    before = rt.counters.transfers
+    for _ in range(3):
+        staging.write(fixed, kind)
+    assert rt.counters.transfers == before + 1
+    other = StagingBuffer(rt, 16)
+    other.write(given, kind)
+    staging.copy_from(other, 16)
+    staging.write(fixed, kind)
+    assert read() == [4, 5, 6, 7]
+    if (shared := staging.shared(kind, (4,))) is not None:
+        shared[0] = 9
+        staging.write(fixed, kind)
+        assert read() == [4, 5, 6, 7]
+
+
 def test_a_program_runs(unified: Runtime) -> None:
     graph = fire()
     place(graph, unified.info)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from opalite.errors import ShapeError
+
+from ....helpers.tflite_files import one_op
 from ..oracles import Values
-from .oracles import check_op
+from .oracles import check_op, ran
 
 
 @pytest.mark.parametrize("padding", [0, 1])
@@ -26,3 +29,10 @@ def test_depthwise_conv_with_a_multiplier() -> None:
     x, w, b = rng.f(1, 7, 8, 3), rng.f(1, 3, 3, 6), rng.f(6)
     fields = {"padding": 0, "strideH": 2, "strideW": 2, "depthMultiplier": 2}
     check_op("DEPTHWISE_CONV_2D", [x, w, b], [(np.float32, (1, 4, 4, 6))], "DepthwiseConv2DOptions", (1, 2), **fields)
+
+
+def test_channels_that_the_filters_do_not_divide() -> None:
+    x, w = np.zeros((1, 3, 3, 5), np.float32), np.zeros((4, 1, 1, 2), np.float32)
+    fields = {"padding": 0, "strideH": 1, "strideW": 1}
+    with pytest.raises(ShapeError, match=r"CONV_2D node.*filters f32\[4,1,1,2\].*channels must be a multiple"):
+        ran(*one_op("CONV_2D", [x, w, None], [(np.float32, (1, 3, 3, 4))], "Conv2DOptions", (1,), **fields))

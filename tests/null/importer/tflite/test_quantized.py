@@ -9,6 +9,9 @@ pytest.importorskip("tflite")
 pytest.importorskip("ai_edge_litert")
 
 from opalite.errors import UnsupportedOpError
+from opalite.importer.tflite.quantization import Affine
+from opalite.importer.tflite.quantized_products import product_factors
+from opalite.ir import DType
 from opalite.ir.device.device_info import DeviceInfo
 from opalite.ir.precision import Precision
 
@@ -203,3 +206,35 @@ def test_floats_are_quantised_with_halves_away_from_zero() -> None:
     (y,) = run(g, np.float32([[0.5, -0.5, 2.5, -2.5]]))
     assert np.asarray(y).tolist() == [[3, 1, 5, -1]]
     by_litert(g, np.float32([[1e9, -1e9, 1.49, -1.51]]))
+
+
+def test_one_scale_of_unsigned_bytes_is_multiplied_in_float32() -> None:
+    """As LiteRT does; its signed operators multiply in float64, and so may differ in the last bit."""
+    x, scales, one = np.float32(0.1), np.float32([0.7]), Affine(np.float32(1), 0, DType.INT8)
+    factors = {d: product_factors(Affine(x, 0, d), scales, one)[0] for d in (DType.UINT8, DType.INT8)}
+    assert factors[DType.UINT8] == float(x * scales[0])
+    assert factors[DType.INT8] == float(x) * float(scales[0])
+    assert factors[DType.UINT8] != factors[DType.INT8]
+
+
+def test_parts_of_other_scales() -> None:
+    """LiteRT moves unsigned bytes to the result's scale, and expects signed ones to have it."""
+    a, b = Quant((0.5,), (3,)), Quant((0.25,), (7,))
+    parts = np.uint8([[0, 9, 128, 255]]), np.uint8([[1, 8, 127, 254]])
+    g = one_op("CONCATENATION", [("uint8", a), ("uint8", b)], ("uint8", a), "ConcatenationOptions")
+    g.tensors[g.outputs[0]].shape = (2, 4)
+    by_litert(g, *parts)
+    for i in (*g.inputs, *g.outputs):
+        g.tensors[i].dtype = "int8"
+    with pytest.raises(UnsupportedOpError, match=r"CONCATENATION node.*parts with another scale"):
+        run(g, *(p.view(np.int8) for p in parts))
+
+
+def test_products_of_16_bits_have_no_zero_point() -> None:
+    g = Subgraph()
+    x, y = g.tensor("int16", (1, 4), quant=Quant((0.5,), (3,))), g.tensor("int16", (1, 2), quant=Quant((0.5,)))
+    w = g.const(np.int8([[1, 2, 3, 4], [5, 6, 7, 8]]), quant=Quant((0.5,)))
+    g.inputs, g.outputs = [x], [y]
+    g.op("FULLY_CONNECTED", [x, w, -1], [y], "FullyConnectedOptions")
+    with pytest.raises(UnsupportedOpError, match=r"FULLY_CONNECTED node.*zero point 3 for int16; 0 is expected"):
+        run(g, np.int16([[1, 2, 3, 4]]))
