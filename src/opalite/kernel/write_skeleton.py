@@ -147,7 +147,8 @@ def _operator_text(op: Op) -> str:
 
 
 def _literal(value: Any) -> str:
-    """Python that makes an attribute."""
+    """Python that makes an attribute, of a symbolic size its hint."""
+    value = hint_of(value)
     if isinstance(value, Expr):
         return _expression_text(value)
     if isinstance(value, float) and not math.isfinite(value):

@@ -83,9 +83,8 @@ def _find(parts: tuple[str, ...], options: tuple[tuple[str, str], ...], entry: s
     if found is None:
         raise ValueError("there is no kernel of that name")
     match, (piece, at) = found
-    inside = program.rest((piece, at + len(match[0])))
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", inside[: _closing(inside)], flags=re.DOTALL)
-    text = program.expand(text, (piece, at))
+    inside = program.head((piece, at + len(match[0])))
+    text = program.expand(inside[: _closing(inside)], (piece, at))
     return tuple(_parameter(p) for p in text.split(",")) if text.strip() not in ("", "void") else ()
 
 
@@ -112,8 +111,8 @@ def _parameter(text: str) -> Parameter:
     pointer = words.count("*")
     spaces = [w for w in words if w in _SPACES]
     names = [w for w in words if w != "*" and w not in _SPACES]
-    if names[:1] == ["unsigned"] and len(names) == 3:
-        names = ["u" + names[1], names[2]]
+    if names[:1] == ["unsigned"]:
+        names = [f"u{names[1]}" if len(names) == 3 else "uint", names[-1]]
     if len(names) != 2 or pointer > 1 or len(spaces) != pointer:
         raise ValueError(f"its parameter '{text.strip()}' cannot be read")
     space = spaces[0] if pointer else "image" if names[0].startswith("image") else ""

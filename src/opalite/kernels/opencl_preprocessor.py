@@ -113,6 +113,16 @@ class Preprocessed:
         """The text of a piece from `at` on."""
         return self._pieces[at[0]].text[at[1] :]
 
+    def head(self, at: Position) -> str:
+        """The compiled text of a piece from `at` up to a brace, without comments and directives."""
+        number, start = at
+        piece = self._pieces[number]
+        text = _COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), piece.text[start:]).partition("{")[0]
+        end = start + len(text)
+        bounds = [start, *(s for s in piece.starts if start < s < end), end]
+        kept = (text[a - start : b - start] for a, b in pairwise(bounds) if self._is_active(piece.branch_at(a), number))
+        return _DIRECTIVE.sub(" ", "".join(kept))
+
     def expand(self, text: str, at: Position, hidden: frozenset[str] = frozenset()) -> str:
         """`text`, located at `at`, with its macros expanded."""
         tokens = _TOKEN.findall(text)

@@ -14,7 +14,7 @@ from opalite.ir.place import IMAGE, OPENCL
 from opalite.ir.tensor_type import TensorType
 from opalite.kernels.kernel import Kernel
 from opalite.kernels.launch import Arg, Launch, Local, Scratch, Weight
-from opalite.kernels.lower_arguments import lower
+from opalite.kernels.lower_arguments import find_signature, lower
 
 PRELUDE = """
 #if WIDE
@@ -105,3 +105,36 @@ def test_what_is_not_declared_is_refused(changes: dict[str, Arg], expected: str)
 def test_what_is_declared_must_be_given() -> None:
     with pytest.raises(KernelError, match="nothing is given for factor; it declares"):
         lowered(without="factor")
+
+
+BRANCHES = """
+kernel void f(global const REAL *x,  // the input (of the node, which {may} be absent
+#if BIASES > 0
+    global const REAL *b0,
+#if BIASES > 1  /* the second ( */
+    global const REAL *b1,
+#endif
+#else
+    float zero,
+#endif
+#ifdef FAST
+    int fast,
+#elif BIASES == 2
+    unsigned slow,
+#endif
+    global REAL *y, int count) {}
+"""
+
+
+@pytest.mark.parametrize(
+    "defines, names",
+    [
+        ({"BIASES": 0}, ["x", "zero", "y", "count"]),
+        ({"BIASES": 1, "FAST": True}, ["x", "b0", "fast", "y", "count"]),
+        ({"BIASES": 2}, ["x", "b0", "b1", "slow", "y", "count"]),
+    ],
+)
+def test_conditions_between_parameters(defines: dict[str, Any], names: list[str]) -> None:
+    found = find_signature("norm/softmax.cl", BRANCHES, {"STORAGE": 0, **defines}, "f")
+    assert [p.name for p in found] == names
+    assert all(p.type == "uint" for p in found if p.name == "slow")
