@@ -161,9 +161,10 @@ class Interpreter:
 
         subgraph_index: of a subgraph that a signature runner has run.
         """
-        if not 0 <= subgraph_index < self.num_subgraphs():
+        if subgraph_index and not 0 < subgraph_index < self.num_subgraphs():
             raise ValueError(f"Invalid subgraph index {subgraph_index}: the model has {self.num_subgraphs()} subgraphs")
-        held = (self.subgraph(subgraph_index) if subgraph_index else self._main).contents(tensor_index)
+        subgraph = self.subgraph(subgraph_index) if subgraph_index else self._main
+        held = subgraph.contents(tensor_index)
         return held.copy() if held.ndim else held[()]
 
     def tensor(self, tensor_index: int) -> Callable[[], Array]:

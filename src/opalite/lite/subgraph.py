@@ -62,6 +62,8 @@ class Subgraph:
         self._inner = [
             t for t in self.tensors if t.value in made and t.dtype is not None and t.index not in self.outputs
         ]
+        read = {v.name for v in self._body.reads}
+        self._states = frozenset(t.value for t in self.tensors if t.is_variable and t.value in read)
         self._has_variables = bool(self._body.reads or self._body.writes)
         self._gives_strings = any(self.tensors[i].dtype is DType.STRING for i in self.outputs)
         self._session()  # operators that nothing knows are refused now
@@ -89,7 +91,7 @@ class Subgraph:
         self.is_ready = True
 
     def contents(self, i: int) -> Array:
-        """Return the contents of tensor `i`: of an input, output, constant, or of what `keeps_all` has kept."""
+        """Return the contents of tensor `i`: an input, output, state or constant, or what `keeps_all` has kept."""
         info = self.info(i)
         if i in self.held:
             return self.held[i]
@@ -98,6 +100,8 @@ class Subgraph:
                 raise ValueError("Tensor data is null. Run allocate_tensors() first")
             self.held[i] = blank(info, self.shapes[i])
             return self.held[i]
+        if info.value in self._states:
+            return self._state(info.value)
         constant = self._buffers.constant(info)
         if constant is None:
             raise ValueError(
@@ -107,7 +111,10 @@ class Subgraph:
         return constant.read() if isinstance(constant, LazyArray) else constant
 
     def set(self, i: int, value: Any) -> None:
-        """Copy `value` into input `i`. ValueError if it is no input, or for another type or size."""
+        """Copy `value` into input or state `i`. ValueError if it is neither, or for another type or size."""
+        if (state := self.info(i).value) in self._states:
+            self._variables[state] = np.array(self._check(i, value), self._state(state).dtype)
+            return
         if i not in self.inputs:
             name = self.info(i).name
             raise ValueError(f"Cannot set tensor: '{name}' ({i}) is no input, but one of {tuple(self.inputs)} is")
@@ -117,7 +124,7 @@ class Subgraph:
         self.held[i][...] = array
 
     def _check(self, i: int, value: Any) -> Array:
-        info, array, shape = self.info(i), np.asarray(value), self.shapes[i]
+        info, array, shape = self.info(i), np.asarray(value), self.shapes.get(i, self.info(i).shape)
         if info.dtype is DType.STRING:
             array = as_text(array)
         elif info.dtype is None or array.dtype.newbyteorder("=") != info.dtype.np:
@@ -192,10 +199,14 @@ class Subgraph:
     # Runs
 
     def reset_states(self) -> None:
-        """Give variables that are tensors their first values again."""
-        for t in self.tensors:
-            if t.is_variable:
-                self._variables.pop(t.value, None)
+        """Give states of operators, which are variables as tensors, their first values again."""
+        for name in self._states:
+            self._variables.pop(name, None)
+
+    def _state(self, name: str) -> Array:
+        """Return the value of a variable now."""
+        kept = self._variables.get(name)
+        return np.asarray(self._body.graph.constants[name + PAST]) if kept is None else kept
 
     def invoke(self) -> None:
         """Run on the inputs; the outputs and variables then have new contents. RuntimeError if it fails."""
@@ -214,20 +225,20 @@ class Subgraph:
         if self._has_variables:
             found = self._run_with_variables(session, feeds)
         else:
-            found = session.run(self._asked(session), feeds)
-        count = len(self.outputs)
-        self.held.update(zip((t.index for t in self._inner), found[count:], strict=True))
-        return [as_bytes(a) for a in found[:count]] if self._gives_strings else found[:count]
+            found = session.run(self._asked(session) if self._inner else None, feeds)
+        if self._inner:
+            count = len(self.outputs)
+            self.held.update(zip((t.index for t in self._inner), found[count:], strict=True))
+            found = found[:count]
+        return [as_bytes(a) for a in found] if self._gives_strings else found
 
     def _asked(self, session: InferenceSession) -> list[str] | None:
         """Return the names of all results that a run keeps; None for the outputs alone."""
         return [v.name for v in session.get_outputs()] + [t.value for t in self._inner] if self._inner else None
 
     def _run_with_variables(self, session: InferenceSession, feeds: dict[str, Array]) -> list[Array]:
-        first = self._body.graph.constants
         for v in self._body.reads:
-            kept = self._variables.get(v.name)
-            feeds[v.name + PAST] = first[v.name + PAST] if kept is None else kept
+            feeds[v.name + PAST] = self._state(v.name)
         found = session.run(self._asked(session), feeds)
         begin, end = len(self.outputs), len(self.outputs) + len(self._body.writes)
         self._variables.update(zip((v.name for v in self._body.writes), found[begin:end], strict=True))

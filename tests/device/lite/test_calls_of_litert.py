@@ -136,6 +136,43 @@ def test_preserved_tensors() -> None:
     assert i.get_tensor(0, 1).tolist() == [1, 2]
 
 
+def test_the_state_of_an_operator() -> None:
+    """It is read and set as a tensor, and begins anew with other sizes and by reset_all_variables."""
+    file, rng = TfliteFile(), np.random.default_rng(0)
+    x, state = file.main.input(F, (1, 3), "x"), file.main.tensor(F, (1, 20), "state", variable=True)
+    weights = [file.main.constant(rng.random(shape).astype(F)) for shape in ((4, 3), (4, 5), (4,))]
+    y = file.main.tensor(F, (1, 4), "y")
+    file.main.op("SVDF", [x, *weights, state], [y], "SVDFOptions", rank=1, fusedActivationFunction=0)
+    file.main.output(y)
+    found = []
+    for module in (own, other):
+        i = module.Interpreter(model_content=file.bytes())
+        i.allocate_tensors()
+        seen = []
+
+        def step(i: Any = i, seen: Any = seen) -> None:
+            i.set_tensor(x, np.ones((1, 3), F))
+            i.invoke()
+            seen.extend((i.get_tensor(y), i.get_tensor(state)))
+
+        step()
+        i.allocate_tensors()  # of the same sizes
+        step()
+        i.set_tensor(state, np.full((1, 20), 0.5, F))
+        step()
+        i.reset_all_variables()
+        step()
+        i.resize_tensor_input(x, [2, 3])
+        with pytest.raises(RuntimeError, match="state"):
+            i.allocate_tensors()
+        i.resize_tensor_input(x, [1, 3])
+        i.allocate_tensors()
+        step()
+        found.append(seen)
+    for mine, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
 def test_a_scalar_is_numpys_number() -> None:
     file = TfliteFile()
     x, y = file.main.input(F, (), "x"), file.main.tensor(F, (), "y")
