@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from opalite.ir import DeviceInfo, Graph, Node, TensorType, Value
+from opalite.ir.map_record import map_record
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.ir.shape_hints import hinted, hinted_record
+from opalite.ir.shape_hints import hinted
 from opalite.ir.symbols import FUNCTIONS, SymbolicFloat, SymbolicInt, Trace, symbolic_max, symbolic_min
 from opalite.kernels.kernel import LaunchConfig
 from opalite.layout.assign_precision import set_precision
@@ -179,7 +180,7 @@ def graph_at(graph: Graph, sizes: Sequence[int]) -> tuple[Graph, dict[Node, Node
 
     def at(v: Value) -> Value:
         if v not in values:
-            type_ = TensorType(v.type.dtype, hinted_record(v.shape, number), v.type.place)
+            type_ = TensorType(v.type.dtype, map_record(v.shape, number), v.type.place)
             values[v] = Value(v.name, type_, v.data, quantized=v.quantized)
         return values[v]
 
@@ -187,10 +188,10 @@ def graph_at(graph: Graph, sizes: Sequence[int]) -> tuple[Graph, dict[Node, Node
     plain.inputs = [at(v) for v in graph.inputs]
     for n in graph.nodes:
         made[n] = Node(
-            hinted_record(n.op, number),
+            map_record(n.op, number),
             [None if v is None else at(v) for v in n.inputs],
             [at(v) for v in n.outputs],
-            hinted_record(n.epilogue, number),
+            map_record(n.epilogue, number),
             n.name,
             n.origin,
             n.choice,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
-from typing import Any
-
 from .graph import Node, Value
+from .map_record import map_record
 from .symbols import hint_of, is_symbolic
 from .tensor_type import TensorType
 
@@ -21,10 +18,10 @@ def hinted(node: Node) -> Node:
         return node
     made = {v: _hinted_value(v) for v in values}
     return Node(
-        hinted_record(node.op),
+        map_record(node.op, hint_of),
         [None if v is None else made[v] for v in node.inputs],
         [made[v] for v in node.outputs],
-        hinted_record(node.epilogue),
+        map_record(node.epilogue, hint_of),
         node.name,
         node.origin,
         node.choice,
@@ -36,19 +33,3 @@ def hinted(node: Node) -> Node:
 def _hinted_value(v: Value) -> Value:
     type_ = TensorType(v.type.dtype, hint_of(v.shape), v.type.place)
     return Value(v.name, type_, v.lazy_data, v.producer, v.quantized)
-
-
-def hinted_record(x: Any, number: Callable[[Any], Any] = hint_of) -> Any:
-    """`x`, a number, dataclass or container, with plain numbers for symbols; `x` itself if it has none.
-
-    number: converts one symbolic number to a plain one.
-    """
-    if type(x) in (tuple, list):
-        made = [hinted_record(i, number) for i in x]
-        return x if all(a is b for a, b in zip(x, made, strict=True)) else type(x)(made)
-    if is_dataclass(x) and not isinstance(x, type) and not isinstance(x, Value | Node):
-        old = {f.name: getattr(x, f.name) for f in fields(x) if f.init}
-        found = {name: (value, hinted_record(value, number)) for name, value in old.items()}
-        changed = {name: new for name, (value, new) in found.items() if new is not value}
-        return replace(x, **changed) if changed else x
-    return number(x)

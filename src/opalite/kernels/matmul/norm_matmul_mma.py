@@ -8,7 +8,8 @@ import numpy as np
 
 from ...cost.cost_tables import MatrixUnits, WarpgroupTile
 from ...ir.graph import Node
-from ...ir.shape_hints import hinted_record
+from ...ir.map_record import map_record
+from ...ir.symbols import hint_of
 from ...ops.operator import Cost
 from ...ops.row_norm_matmul import NormalizedMatMul
 from ..kernel import Params, register
@@ -65,7 +66,7 @@ class NormMatmulWgmma(MatmulWgmma):
     def refuse(self, p: MatmulProblem) -> str | None:
         if why := super().refuse(p):
             return why
-        share = warpgroup_share(hinted_record(self.work(p)), p.device, paired=True)  # pays at the current sizes
+        share = warpgroup_share(map_record(self.work(p), hint_of), p.device, paired=True)  # pays at the current sizes
         if share > WarpgroupTile.of(p.device).ahead:
             return (
                 f"products by other matrix units, which normalise rows in passing, take {1 / share:.1f} times as long"

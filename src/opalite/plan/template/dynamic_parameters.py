@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.map_record import map_record
 from ...ir.symbols import compile_numbers
 from ...lazy_dataclass import dataclass
 from ..program import DownloadStep, LaunchStep, LocalArg, Program, ScalarArg, Storage
 from .program_template import SizedGrids, Template
-from .symbolic_numbers import Term, TypedTerm, filler, mapped, texts_in
+from .symbolic_numbers import Term, TypedTerm, filler, texts_in
 
 Values = tuple[Any, ...]
 _SYMBOL = re.compile(r"\bs(\d+)\b")
@@ -125,7 +126,7 @@ class DynamicParameters:
         """values -> `x` with numbers for its terms; constant terms are evaluated in advance."""
         texts = list(dict.fromkeys(t for t in texts_in(x) if not self._moves_text(t)))
         known = dict(zip(texts, compile_numbers(len(self.sizes), (), texts)(*self.sizes) or (), strict=True))
-        partly = mapped(x, lambda leaf: known.get(leaf.text, leaf) if isinstance(leaf, Term) else leaf)
+        partly = map_record(x, lambda leaf: known.get(leaf.text, leaf) if isinstance(leaf, Term) else leaf)
         return filler(partly, self._number)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...ir.device.device_info import DeviceInfo
+from ...ir.map_record import map_record
 from ...ir.symbols import SymbolicFloat, SymbolicInt, Trace, hint_of
 from ...kernels.launch import PerShapeTable, SymbolicTable
 from ...kernels.lower_arguments import SymbolicNumber
@@ -14,7 +15,7 @@ from ..memory.arena_planner import plan_memory
 from ..memory.liveness import Lifetime, arena_requests
 from ..program import Program
 from .program_template import Template
-from .symbolic_numbers import SymbolicRecord, TableTerms, Term, TypedTerm, mapped
+from .symbolic_numbers import SymbolicRecord, TableTerms, Term, TypedTerm
 
 
 def make_template(
@@ -55,7 +56,7 @@ def _table_terms(table: SymbolicTable | PerShapeTable) -> TableTerms | SymbolicR
 
 def lift(x: Any) -> Any:
     """`x`, a record or container, with terms for symbolic numbers."""
-    return mapped(x, _term_of)
+    return map_record(x, _term_of)
 
 
 def _term_of(x: Any) -> Any:

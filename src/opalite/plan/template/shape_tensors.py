@@ -17,9 +17,10 @@ import numpy as np
 from ...ir.constants.lazy_array import Array
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
+from ...ir.map_record import map_record
 from ...ir.symbols import Numbers, compile_numbers, is_symbolic
 from ...lazy_dataclass import dataclass
-from .symbolic_numbers import Term, filler, mapped
+from .symbolic_numbers import Term, filler
 
 if TYPE_CHECKING:
     from ...ops.elementwise import Elementwise
@@ -187,4 +188,4 @@ def shape_tensors(
 
 def _terms(x: Any) -> Any:
     """`x` with terms for its symbolic numbers."""
-    return mapped(x, lambda leaf: Term(leaf.text) if is_symbolic(leaf) and not isinstance(leaf, tuple | list) else leaf)
+    return map_record(x, lambda leaf: Term(leaf.text) if is_symbolic(leaf) else leaf)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass
 from importlib import import_module
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from ...ir.map_record import PLAIN, field_names
 from ...lazy_dataclass import dataclass
 
 
@@ -96,7 +97,7 @@ def filler(x: Any, number: Callable[[str], Any]) -> Callable[[Any], Any]:
         return _filled(lambda filled: dict(zip(x, filled, strict=True)), list(x.values()), number)
     assert is_dataclass(x)
     make: Callable[..., Any] = type(x)
-    return _filled(lambda filled: make(*filled), [getattr(x, f.name) for f in fields(x) if f.init], number)
+    return _filled(lambda filled: make(*filled), [getattr(x, name) for name in field_names(type(x))], number)
 
 
 def _filled(join: Callable[[list[Any]], Any], items: list[Any], number: Callable[[str], Any]) -> Callable[[Any], Any]:
@@ -125,41 +126,13 @@ def _collect(x: Any, found: list[str]) -> None:
         found.append(x.text)
     elif kind is tuple or kind is list:
         for item in x:
-            if type(item) not in _PLAIN:
+            if type(item) not in PLAIN:
                 _collect(item, found)
     elif kind is dict:
         for item in x.values():
             _collect(item, found)
     else:
-        names = _FIELDS.get(kind)
-        if names is None:
-            names = _FIELDS[kind] = tuple(f.name for f in fields(kind) if f.init) if is_dataclass(kind) else ()
-        for name in names:
+        for name in field_names(kind):
             item = getattr(x, name)
-            if type(item) not in _PLAIN:
+            if type(item) not in PLAIN:
                 _collect(item, found)
-
-
-_PLAIN = frozenset((int, str, float, bool, bytes, type(None)))  # the most frequent types
-_FIELDS: dict[type, tuple[str, ...]] = {}  # cache for `mapped`, by class
-
-
-def mapped(x: Any, change: Callable[[Any], Any]) -> Any:
-    """`x`, a record or container, with `change(leaf)` for the leaves; `x` itself if nothing changes."""
-    y = change(x)
-    if y is not x or isinstance(x, Term | TypedTerm):
-        return y
-    if type(x) in (tuple, list):
-        made = [mapped(i, change) for i in x]
-        return x if all(a is b for a, b in zip(x, made, strict=True)) else type(x)(made)
-    if type(x) is dict:
-        return {k: mapped(v, change) for k, v in x.items()}
-    if is_dataclass(x) and not isinstance(x, type):
-        changed = {}
-        for f in fields(x):
-            if f.init:
-                old = getattr(x, f.name)
-                if (new := mapped(old, change)) is not old:
-                    changed[f.name] = new
-        return replace(x, **changed) if changed else x
-    return x
