@@ -184,6 +184,7 @@ def _reductions() -> Iterator[Sample]:
         yield "Reduce", {"kind": kind, "axes": (0, 2), "keepdims": False}, [x], ()
     yield "ArgReduce", {"kind": "max", "axis": 1, "keepdims": True, "select_last": False}, [x], ()
     yield "ArgReduce", {"kind": "max", "axis": 1, "keepdims": True, "select_last": False}, [wide], ()
+    yield "Extremes", {}, [x], ()
     yield "Softmax", {"axis": 1, "log": False}, [x], ()
     yield "Softmax", {"axis": 1, "log": True}, [wide], ()
     yield "Cumulative", {"kind": "sum", "axis": 1, "exclusive": False, "reverse": False}, [wide], ()

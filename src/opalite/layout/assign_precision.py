@@ -29,7 +29,7 @@ from ..ops.linear_attention import LinearAttention
 from ..ops.matmul import MatMul
 from ..ops.pairwise_distance import PairwiseCoupling, PairwiseDistance
 from ..ops.permute_rows import PermuteRows
-from ..ops.reduce import Reduce
+from ..ops.reduce import Extremes, Reduce
 from ..ops.roi import RoiAlign, RoiPool
 from ..ops.tree_ensemble import TreeEnsemble
 
@@ -156,6 +156,8 @@ def _threshold(node: Node) -> str:
 def _sum(node: Node) -> str:
     if isinstance(node.op, Cumulative | LinearAttention):
         return "running sums"
+    if isinstance(node.op, Extremes):
+        return "two numbers, of which the steps of a quantisation are made"
     if not isinstance(node.op, Reduce):
         return ""
     terms = node.x.type.count // max(node.y.type.count, 1)
@@ -168,6 +170,8 @@ def _inherited(node: Node) -> str:
     if not isinstance(node.op, (*_MOVES, Elementwise)):
         return ""
     floats = [v for v in node.inputs if v is not None and v.dtype is DType.FLOAT32]
+    if node.y.type.count != 1:
+        floats = [v for v in floats if v.type.count != 1]  # kernels read single numbers in either precision
     makers = [v.producer for v in floats if v.producer is not None]
     kept = bool(makers) and all(m.precision is Precision.FP32 for m in makers)
     return "its input is in float32" if kept else ""

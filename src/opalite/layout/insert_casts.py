@@ -18,12 +18,14 @@ from ..ir.device.device_info import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value, new_value
 from ..ir.place import FLAT, HOST, OPENCL, Layout, Place, Target
+from ..ir.precision import Precision
+from ..ir.symbols import always_equal
 from ..ir.tensor_type import TensorType
 from ..kernels.image.image_layout import blocks_to_texels
 from ..kernels.kernel import Binding, Tier
 from ..kernels.weight_packing import pack_array
 from ..ops.data_movement import Reshape
-from ..ops.elementwise import place_cast
+from ..ops.elementwise import Elementwise, place_cast
 from .kernel_candidates import Answers, Choice, Measured, Option, confirm, find_options
 
 
@@ -168,7 +170,20 @@ class _Precisions:
         if v.is_const or v.dtype is not DType.FLOAT32 or kernel is None:
             return wanted
         takes = kernel.takes(i, v.type.storage, wanted or DType.FLOAT32)
+        layout = node.chosen.option.binding.inputs[i]
+        stays = layout is not None and layout.is_image and v.type.layout == layout
+        if stays and node.precision is not Precision.FP16_FAST:
+            takes = True  # texels are read as floats, whatever the image stores
+        elif kernel.tier == "optimized" and v.type.count == 1 and _is_operand(node, i):
+            takes = True
         return v.type.place.precision if takes else wanted
+
+
+def _is_operand(node: Node, i: int) -> bool:
+    """Whether input `i` is an operand of an expression, and not what a kernel copies through it."""
+    if isinstance(node.op, Elementwise):
+        return not always_equal(node.input(i).shape, node.y.shape)
+    return i >= node.op.arity
 
 
 def _is_view(node: Node) -> bool:

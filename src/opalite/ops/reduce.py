@@ -1,4 +1,4 @@
-"""Reduce and ArgReduce: one value from all elements along some axes."""
+"""Reduce, ArgReduce and Extremes: one value from all elements along some axes, or from all."""
 
 from __future__ import annotations
 
@@ -145,3 +145,24 @@ class ArgReduce(Op):
 
     def cost(self, ins: Types, outs: Outs) -> Cost:
         return Cost(1.0 * tensor(ins, 0, "x").count, moved_bytes(ins, outs))
+
+
+@frozen_op
+class Extremes(Op):
+    """The least and the largest element of x, two scalars, in one pass. A NaN wins; of nothing: infinities."""
+
+    def check_shape(self, ins: Types) -> None:
+        x = tensor(ins, 0, "x")
+        need(x.dtype.is_float, f"x must hold floats, got {x}")
+
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        y = make_type(tensor(ins, 0, "x").dtype, ())
+        return [y, y]
+
+    def reference(self, arrays: Arrays) -> list[Array]:
+        (x,) = present(arrays, 1)
+        axes = tuple(range(x.ndim))
+        return [_extreme(x, axes, largest).reshape(()).astype(x.dtype) for largest in (False, True)]
+
+    def cost(self, ins: Types, outs: Outs) -> Cost:
+        return Cost(2.0 * tensor(ins, 0, "x").count, moved_bytes(ins, outs))

@@ -39,6 +39,7 @@ from .fusion.fuse_norm_matmul import fuse_norm_matmul, fuse_norm_skinny_matmul
 from .fusion.gathered_experts import multiply_picked_matrices
 from .fusion.group_norm import recognize_group_norm
 from .fusion.lift_scalars import lift_scalars
+from .quantization.dynamic_ranges import compute_scalars_in_readers, join_extremes
 from .quantization.fuse_requantize import fuse_requantize
 from .quantization.integer_products import to_integer_product, widen_integer_product
 from .quantization.low_bit_weights import keep_quantized, quantize_activations, quantize_weights
@@ -117,6 +118,8 @@ def optimise(
         if ctx.applied.get("lift_one_dimensional"):
             for rule in _TIDY:
                 run_rule(graph, rule.__name__, rule, ctx)
+        run_rule(graph, "join_extremes", join_extremes(device), ctx)
+        run_rule(graph, "compute_scalars_in_readers", compute_scalars_in_readers(device), ctx)
         run_rule(graph, "lift_scalars", lift_scalars(), ctx)
     return ctx
 

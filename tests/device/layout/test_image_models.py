@@ -16,6 +16,7 @@ from opalite.passes.pipeline import optimise, place
 from opalite.plan.emit_program import emit
 from opalite.run.execute.executable import Executable
 
+from ...helpers.graph_text import parse_graph
 from ...helpers.graphs import GraphMaker, check_same, feeds_for, run_graph
 from ...null.layout.test_channels_last_plans import channels_last_net
 from ...null.layout.test_image_plans import small_net
@@ -69,6 +70,32 @@ def test_sequences_are_pictures_of_one_row_where_images_are_preferred(rt: Runtim
     if not rt.info.image_support:
         pytest.skip("the device has no images")
     check_same(run(rt, sequences(), Memory.BUFFER), run(as_adreno(rt), sequences(), None))
+
+
+DYNAMIC = """
+graph g(%x: f32[2,6,9,7]) {
+    const %w: i8[8,6,3,3] = fill 3
+    const %k: f32[8,1,1] = fill 0.01
+    %l = Reduce(%x) {axes=[0, 1, 2, 3], keepdims=false, kind="min"}
+    %h = Reduce(%x) {axes=[0, 1, 2, 3], keepdims=false, kind="max"}
+    %s = Elementwise(%l, %h) {expr="max($1, 0.0:f32); min($0, 0.0:f32); sub(%0, %1); div(%2, 255.0:f32)"}
+    %z = Elementwise(%l, %s) {expr="min($0, 0.0:f32); neg(%0); div(%1, $1); rint(%2); saturate<u8>(%3)"}
+    %q = Elementwise(%x, %s, %z) {expr="div($0, $1); rint(%0); cast<f32>($2); add(%1, %2); saturate<u8>(%3)"}
+    %c = IntegerConv(%q, %w, -, %z, -) {dilations=[1, 1], group=1, pads=[1, 1, 1, 1], strides=[1, 1]}
+    %y = Elementwise(%c, %s, %k) {expr="cast<f32>($0); mul(%0, $1); mul(%1, $2); max(%2, 0.0:f32)"}
+    return %y
+}
+"""
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16])
+def test_ranges_at_run_time_take_three_launches_on_images(rt: Runtime, precision: Precision) -> None:
+    if not rt.info.image_support:
+        pytest.skip("the device has no images")
+    graph = parse_graph(DYNAMIC)
+    wanted = run_graph(graph, feeds_for(graph))
+    check_same(wanted, run(as_adreno(rt), graph, None, precision), tolerance=2e-3)
+    assert [n.op.name for n in graph.nodes if n.op.name not in ("PlaceCast",)] == ["Extremes", "Elementwise", "Conv"]
 
 
 @pytest.mark.parametrize("make", [small_net, decoder, channels_last_net])

@@ -5,8 +5,10 @@
 #ifndef TAIL
 #define TAIL 1
 #endif
-// X_REAL: type of x where it may be another than y's, and of what the expression takes.
-#ifdef X_REAL
+// X_REAL: type of x where it may be another than y's, and of what the expression takes; X_HALVES: x holds halves of those.
+#if X_HALVES
+#define LOAD_X(p, i) HLOAD(PACK, 0, (p) + (i))
+#elif defined(X_REAL)
 typedef VEC_T(X_REAL, PACK) __attribute__((aligned(sizeof(X_REAL)))) block_of_x;
 #define LOAD_X(p, i) (*(global const block_of_x *)((p) + (i)))
 #else

@@ -60,7 +60,9 @@ class ElementwisePacked(Kernel):
             "TAIL": may_have_remainder(channels, pack),
         }
         if source is not None:
-            defines["X_REAL"] = pointer_type(source)
+            defines["X_REAL"] = pointer_type(x.type.storage)
+            if x.type.storage is DType.FLOAT16 is not source:
+                defines["X_HALVES"] = 1
         args: Args = {"x": x, "y": node.y, "channels": channels, "blocks": blocks, "spatial": spatial}
         args |= {"rows": n * blocks, "each": each, "each_rows": each_rows, **epilogue.args}
         grid = (ceil_div(spatial, each), ceil_div(n * blocks, each_rows))

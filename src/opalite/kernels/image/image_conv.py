@@ -57,7 +57,7 @@ class _ImageConvolution(ImageKernel):
     def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
         node = p.node
         x, bias, y = node.x, node.get(2), node.y
-        win, g, storage = image_window(node), p.groups(4, 4), node.x.type.storage
+        win, g, storage = image_window(node), p.groups(4, 4), node.y.type.storage
         batch, m, oh, _ = y.shape
         tw, tb = params["TW"], min(params["TB"], g.out_blocks)
         epilogue = image_epilogue(node, p.device)
@@ -158,7 +158,7 @@ class ImageConvConstant(ImageKernel):
         if g.out_blocks > MOST_BLOCKS:
             return f"a work-item would hold the sums of {g.out_blocks} blocks of channels, of at most {MOST_BLOCKS}"
         taps = math.prod(p.node.input(1).shape[2:])
-        nbytes = 16 * g.in_blocks * g.out_blocks * taps * p.node.x.type.storage.size
+        nbytes = 16 * g.in_blocks * g.out_blocks * taps * p.node.y.type.storage.size
         return (
             None if nbytes <= MOST_BYTES else f"its filters take {nbytes} bytes, of at most {MOST_BYTES} that are taken"
         )
@@ -175,7 +175,7 @@ class ImageConvConstant(ImageKernel):
         node, g, win = p.node, p.groups(4, 4), image_window(p.node)
         x, bias, y = node.x, node.get(2), node.y
         batch, m, oh, ow = y.shape
-        epilogue, storage = image_epilogue(node, p.device), x.type.storage
+        epilogue, storage = image_epilogue(node, p.device), y.type.storage
         args: Args = {"x": x, "weights": self._weights(p, g), "y": y, "m": m, "rows": batch * oh}
         args |= {} if bias is None else {"bias": bias_texels(bias, storage)}
         sizes = win.args()
@@ -187,4 +187,4 @@ class ImageConvConstant(ImageKernel):
 
     @staticmethod
     def _weights(p: ConvProblem, groups: Groups) -> Weight:
-        return filter_weight(p.node.input(1), groups, groups.out_blocks, p.node.x.type.storage)
+        return filter_weight(p.node.input(1), groups, groups.out_blocks, p.node.y.type.storage)

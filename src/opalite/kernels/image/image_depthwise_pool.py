@@ -59,7 +59,7 @@ class ImageDepthwise(_Channelwise):
         return None if why is None else f"its filter {why}"
 
     def constants(self, node: Node) -> Args:
-        storage, bias = node.x.type.storage, node.get(2)
+        storage, bias = node.y.type.storage, node.get(2)
         filters = depthwise_texels(node.input(1), storage)
         args: Args = {"weights": filters}
         return args if bias is None else {**args, "bias": bias_texels(bias, storage)}

@@ -88,7 +88,7 @@ class ImageMatmul(ImageKernel):
         to_buffer = node.y.type.layout.is_row_major
         epilogue = (rows_epilogue if to_buffer else image_epilogue)(node, p.device)
         constant = _is_packed(p)
-        right: Arg = matmul_texels(b, s.trans_b, node.x.type.storage) if constant else b
+        right: Arg = matmul_texels(b, s.trans_b, node.y.type.storage) if constant else b
         args: Args = {"a": node.x, "b": right, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
         args |= {"H": node.y.shape[-2], "spread": s.m if s.a_count > 1 or s.batches == 1 else 0, "batches": s.batches}
         grid, group, defines = self.tiling(s, params)

@@ -63,11 +63,11 @@ class ImageNormalizeRows(_ImageRows):
         n, columns, height, _ = texel_dims(node.x.shape)
         epilogue = image_epilogue(node, p.device)
         given = {"scale": node.get(1), "bias": node.get(2)}
-        args: Args = {k: _spread(v, columns, node.x) for k, v in given.items() if v is not None}
+        args: Args = {k: _spread(v, columns, node.y) for k, v in given.items() if v is not None}
         args |= {"x": node.x, "y": node.y, "rows": n * height, "columns": columns, "H": height}
         args |= {"epsilon": epsilon_arg(node), **epilogue.args}
         defines = {**params, "NORMALIZE": 1, "RMS": node.as_(Normalize).kind == "rms"}
-        defines |= {"STORAGE": STORAGE[node.x.type.storage]}
+        defines |= {"STORAGE": STORAGE[node.y.type.storage]}
         defines |= {f"HAS_{k.upper()}": v is not None for k, v in given.items()}
         group = (params["WG"], params["ROWS"])
         prelude = row_prelude(p.device) + image_prelude(node, epilogue)
@@ -93,9 +93,9 @@ class ImageSoftmaxRows(_ImageRows):
         return [Launch("image_softmax_rows", args, (group[0], n * height), group, defines, prelude)]
 
 
-def _spread(v: Value, columns: int, x: Value) -> Weight:
+def _spread(v: Value, columns: int, y: Value) -> Weight:
     """A parameter that broadcasts along rows of `columns`, expanded to whole texels."""
-    storage = x.type.storage
+    storage = y.type.storage
 
     def spread(data: Array) -> Array:
         out: Array = np.zeros(ceil_div(columns, 4) * 4, storage.np)
@@ -184,7 +184,7 @@ class ImageInstanceNorm(ImageKernel):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
         n, channels, height, width = node.x.shape
-        blocks, wg, storage = ceil_div(channels, 4), params["WG"], STORAGE[node.x.type.storage]
+        blocks, wg, storage = ceil_div(channels, 4), params["WG"], STORAGE[node.y.type.storage]
         epilogue = image_epilogue(node, p.device)
         given: dict[str, Value | None] = {"scale": node.get(1), "bias": node.get(2)}
         parameters: Args = {k: v for k, v in given.items() if v is not None}

@@ -81,7 +81,7 @@ class ImageWinograd(ImageKernel):
         prelude = image_prelude(node, epilogue)  # defines of all three launches, so that they share one program
         sizes, sides = win.args(), {"th": th, "tw": tw}
         defines = {"F": f, "TW": params["TW"], "TB": tb, "HAS_BIAS": bias is not None}
-        own: Args = {} if bias is None else {"bias": bias_texels(bias, node.x.type.storage)}
+        own: Args = {} if bias is None else {"bias": bias_texels(bias, node.y.type.storage)}
         launches: list[Launch] = []
 
         def add(entry: str, args: Args, grid: tuple[int, ...]) -> None:
