@@ -166,3 +166,28 @@ def test_no_tiles_in_local_memory_that_is_global_memory() -> None:
 
     assert chosen(mali)[1]["SPLIT"] == 1
     assert chosen(dataclasses.replace(mali, local_mem_dedicated=True))[0]
+
+
+@pytest.mark.parametrize(
+    ("channels", "group", "why"),
+    [
+        (34, 17, "17 groups would have to be merged to fill texels"),
+        (8, 1, ""),
+        (2048, 1, "its filter would be an image of 2048×2048 texels; the device allows 1024×16384"),
+    ],
+)
+def test_filters_that_images_do_not_hold(channels: int, group: int, why: str) -> None:
+    device = dataclasses.replace(read_description("adreno_640"), image2d_max=(1024, 16384))
+    g = GraphMaker()
+    g.conv("c", g.input("x", 1, channels, 2, 2), channels, 2, 0, group=group)
+    (kernel,) = (k for k in kernels_for("Conv") if k.name == "ImageConv")
+    assert (kernel.refuse(kernel.problem(g.graph.nodes[0], device)) or "") == why
+
+
+def test_a_concat_reads_at_most_eight_images() -> None:
+    (kernel,) = (k for k in kernels_for("Concat") if k.name == "ImageConcat")
+    for count in (8, 9):
+        g = GraphMaker()
+        g.add("y", "Concat", *(g.input(f"x{i}", 1, 4, 2, 2) for i in range(count)), axis=1)
+        why = kernel.refuse(kernel.problem(g.graph.nodes[0], read_description("adreno_640")))
+        assert (why is None) == (count == 8)

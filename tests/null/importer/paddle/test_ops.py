@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,34 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], Any]] = [
     ("fake_quantize_dequantize_moving_average_abs_max", {"X": ROW, "InScale": np.float32([2.54])}, {"bit_length": 8},
      np.clip(np.rint(ROW / 0.02), -128, 127) * 0.02),
 ]  # fmt: skip
+
+
+def test_quantisation_of_constants_and_of_observers(tmp_path: Path) -> None:
+    """Constants are levels of 8 bits where all of them are; a node that only observes changes nothing."""
+    for numbers in ([300, -5], [127, -128], [2.5, 1]):
+        levels = np.float32(numbers)
+        program = PaddleProgram({"x": np.float32([1, 1])}, {"q": levels, "s": np.float32([2.54])}, ("y",))
+        program.op("dequantize_linear", {"X": ["q"], "Scale": ["s"]}, {"Y": ["d"]}, quant_axis=-1, bit_length=8)
+        program.op("elementwise_mul", {"X": ["x"], "Y": ["d"]}, {"Out": ["y"]}, axis=-1)
+        (found,) = NumpySession(str(program.write(tmp_path, "pdmodel"))).run(program.inputs)
+        np.testing.assert_allclose(found, levels * 0.02, rtol=1e-5)
+    scale = {"X": ROW, "Scale": np.float32([2.54])}
+    for kind in ("quantize_linear", "dequantize_linear"):
+        np.testing.assert_array_equal(run(kind, scale, "Y", only_observer=True, bit_length=8)[0], ROW)
+
+
+@pytest.mark.parametrize(
+    ("scales", "attrs", "why"),
+    [
+        ([1.0], {"bit_length": 17}, "has 17 bits; 2 to 16 are known"),
+        ([1.0], {"bit_length": 1}, "has 1 bits"),
+        ([1.0, 2.0], {"quant_axis": 1, "bit_length": 8}, "has 2 scales for axis 1"),
+        ([1.0, 2.0], {"quant_axis": 5, "bit_length": 8}, "has 2 scales for axis 5"),
+    ],
+)
+def test_scales_and_bits_that_no_level_has(scales: list[float], attrs: dict[str, Any], why: str) -> None:
+    with pytest.raises((ModelError, UnsupportedOpError), match=why):
+        run("quantize_linear", {"X": ROW, "Scale": np.float32(scales)}, "Y", **attrs)
 
 
 @pytest.mark.parametrize(("kind", "given", "attrs", "wanted"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])

@@ -36,3 +36,11 @@ def test_channels_that_the_filters_do_not_divide() -> None:
     fields = {"padding": 0, "strideH": 1, "strideW": 1}
     with pytest.raises(ShapeError, match=r"CONV_2D node.*filters f32\[4,1,1,2\].*channels must be a multiple"):
         ran(*one_op("CONV_2D", [x, w, None], [(np.float32, (1, 3, 3, 4))], "Conv2DOptions", (1,), **fields))
+
+
+@pytest.mark.parametrize("name", ["strideH", "dilationWFactor"])
+def test_steps_of_zero(name: str) -> None:
+    x, w = np.zeros((1, 3, 3, 2), np.float32), np.zeros((4, 1, 1, 2), np.float32)
+    fields = {"padding": 0, "strideH": 1, "strideW": 1, "dilationWFactor": 1} | {name: 0}
+    with pytest.raises(ShapeError, match=r"CONV_2D node.*numbers from 1 on are expected"):
+        ran(*one_op("CONV_2D", [x, w, None], [(np.float32, (1, 3, 3, 4))], "Conv2DOptions", (1,), **fields))

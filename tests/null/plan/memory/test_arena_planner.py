@@ -81,3 +81,9 @@ def test_many_overlaps_are_placed_again_by_the_sizes_of_now(monkeypatch: pytest.
     placed = [Request(r.id, sizes[r.id], r.first, r.last) for r in open_sizes]
     verify_plan(placed, plan, 64)
     assert plan.total >= least
+
+
+def test_the_smallest_gap_that_fits_is_taken() -> None:
+    """Gaps of 20 and of 5 bytes between memory in use; what fits in neither comes after it."""
+    busy = [(0, 10), (30, 40), (45, 50)]
+    assert [arena_planner._best_fit(busy, size) for size in (5, 6, 21)] == [40, 10, 50]
