@@ -93,6 +93,7 @@ def test_what_cannot_change_is_written_once(rt: Runtime) -> None:
     other = StagingBuffer(rt, 16)
     other.write(given, kind)
     staging.copy_from(other, 16)
+    rt.finish()
     staging.write(fixed, kind)
     assert read() == [4, 5, 6, 7]
     if (shared := staging.shared(kind, (4,))) is not None:
