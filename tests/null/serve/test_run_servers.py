@@ -22,6 +22,7 @@ from opalite.serve.run_servers import serving
 from opalite.serve.wire.listening_front import Key
 
 from ...helpers.asgi import tensor
+from ...helpers.certificate import make_certificate
 from ...helpers.serving import Double
 
 SUM = json.dumps({"inputs": [tensor(n, "FP32", [1, 4], [1.0, 2, 3, 4]) for n in "ab"]}).encode()
@@ -120,12 +121,7 @@ def test_a_failure_to_start_gives_the_port_back() -> None:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 def test_tls(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    certificate, key = make_certificate(tmp_path)
     front = HttpFront(HttpSettings(port=0, tls_cert=str(certificate), tls_key=str(key)))
     with serving(Double, [front]) as (address,):
         assert address.startswith("https://")

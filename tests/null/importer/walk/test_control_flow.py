@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,23 +10,7 @@ from opalite.importer.walk import control_flow
 
 from ....helpers.numpy_session import NumpySession
 from ....helpers.onnx_text import assert_same, by_onnxruntime, parse
-
-RNG = np.random.default_rng(5)
-
-
-def f32(*shape: int) -> Any:
-    return RNG.standard_normal(shape).astype(np.float32)
-
-
-def check(model: Any, feeds: Mapping[str, Any], oracle: Any = by_onnxruntime) -> NumpySession:
-    session = NumpySession(model)
-    assert_same(session.run(feeds), oracle(model, feeds))
-    return session
-
-
-def task_names(session: NumpySession) -> list[str]:
-    return [type(t).__name__ for t in session.tasks]
-
+from .host_tasks import check, f32, task_names
 
 IF = """
 g (float[N] x, bool c) => (float[N] y) {

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,24 +9,8 @@ from opalite.errors import ShapeError
 from opalite.importer.walk import control_flow
 
 from ....helpers.numpy_session import NumpySession
-from ....helpers.onnx_text import assert_same, by_onnxruntime, by_reference, parse
-
-RNG = np.random.default_rng(5)
-
-
-def f32(*shape: int) -> Any:
-    return RNG.standard_normal(shape).astype(np.float32)
-
-
-def check(model: Any, feeds: Mapping[str, Any], oracle: Any = by_onnxruntime) -> NumpySession:
-    session = NumpySession(model)
-    assert_same(session.run(feeds), oracle(model, feeds))
-    return session
-
-
-def task_names(session: NumpySession) -> list[str]:
-    return [type(t).__name__ for t in session.tasks]
-
+from ....helpers.onnx_text import by_reference, parse
+from .host_tasks import check, f32, task_names
 
 CHAIN = """
 g (float[N, 3] x) => (float[A, 3] y, int64 n, float[B, 3] piece, float[K, N, 3] stacked) {

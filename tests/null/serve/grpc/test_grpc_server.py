@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import socket
-import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from opalite.serve.grpc.grpc_server import GrpcFront, GrpcSettings
 from opalite.serve.run_servers import serving
 from opalite.serve.wire.listening_front import Key
 
+from ....helpers.certificate import make_certificate
 from ....helpers.serving import Double
 from .test_inference_service import two, wait_for
 
@@ -138,12 +138,7 @@ def test_a_port_that_is_taken_or_a_host_that_is_none_is_an_error() -> None:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 def test_tls_with_a_certificate_and_what_is_none(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    certificate, key = make_certificate(tmp_path)
     front = GrpcFront(GrpcSettings(port=0, tls_cert=str(certificate), tls_key=str(key)))
     with serving(Double, [front]) as (address,):
         assert address.startswith("grpcs://127.0.0.1:")
