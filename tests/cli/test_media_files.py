@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
 from onnx import helper
+from opalite.cli import main
 from opalite.media.sound import read_sound, write_sound
 from opalite.media.video import FilmWriter, frames
 
@@ -78,6 +81,26 @@ def test_inputs_are_told_by_what_they_hold() -> None:
         assert said in opalite("run", "open.onnx", "-i", name, code=1)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--mean", "nan"), "must be finite"),
+        (("--std", "inf"), "must be finite"),
+        (("--scale", "0"), "--scale must not be 0"),
+        (("--mean", ""), "--mean '' is not a number"),
+        (("--mean", "1,2"), "--mean has 2 numbers"),
+    ],
+)
+def test_conversions_that_make_no_sense(options: tuple[str, str], said: str) -> None:
+    Image.new("RGB", (8, 8)).save("p.png")
+    assert said in opalite("run", "invert.onnx", "-i", "p.png", *options, code=1)
+
+
+def test_a_conversion_needs_a_picture() -> None:
+    said = opalite("run", "invert.onnx", "--preprocess", "imagenet", "--fit", "crop", code=1)
+    assert "--preprocess, --fit: only pictures are converted so, and none is given" in said
+
+
 def test_unknown_outputs_of_a_picture_are_said() -> None:
     node = helper.make_node("GlobalMaxPool", ["x"], ["y"])
     save(make_model([node], [port("x", [1, 1, 9, 9])], [port("y", [1, 1, 1, 1])]), "top.onnx")
@@ -98,6 +121,8 @@ def test_films_are_run_frame_by_frame() -> None:
     made = [np.asarray(f) for f in frames("out.mp4")]
     assert [round(float(f.mean())) for f in made] == pytest.approx([255, 155, 55], abs=6)
     assert len(list(frames("out.mp4", 2))) == 2
+    found = json.loads(CliRunner().invoke(main, ["run", "open.onnx", "-i", "in.mp4", "--json"]).stdout)
+    assert (found["frames"], found["result"]["kind"]) == (3, "Drawing")
     Path("bad.mp4").write_bytes(b"abc" * 100)
     for name, said in (("bad.mp4", "bad.mp4 could not be read"), ("none.mp4", "none.mp4 does not exist")):
         assert said in opalite("run", "open.onnx", "-i", name, code=1)

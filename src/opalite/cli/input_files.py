@@ -83,6 +83,7 @@ def load_inputs(
         if name in feeds and feeds[name].shape != shape:
             asked, held = "x".join(map(str, shape)), "x".join(map(str, feeds[name].shape)) or "one number"
             raise InputError(f"--shape {name}:{asked} does not fit the file of input '{name}', which holds {held}")
+    media.check_used()
     rng = np.random.default_rng(seed)
     assumed: dict[str, tuple[int, ...]] = {}
     random_names = tuple(w.name for w in wanted if w.name not in feeds)

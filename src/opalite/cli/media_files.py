@@ -21,6 +21,7 @@ from .shared_options import option_value
 __all__ = ["PICTURES", "SOUNDS", "MediaFiles", "media_files"]
 
 Array = np.ndarray[Any, Any]
+_CONVERSIONS = ("preprocess", "mean", "std", "scale", "colors", "layout", "fit")
 _RATES = ("sr", "rate", "sample_rate", "sampling_rate", "samplerate")
 
 
@@ -28,7 +29,9 @@ def media_files(
     model: str, inputs: Sequence[InputSpec], metadata: Mapping[str, str], is_bundle: bool = False
 ) -> MediaFiles:
     """A reader by the options of the running command."""
-    numbers: dict[str, Any] = {k: parse_floats(v, f"--{k}") for k in ("mean", "std") if (v := option_value(k))}
+    numbers: dict[str, Any] = {
+        k: parse_floats(v, f"--{k}") for k in ("mean", "std") if (v := option_value(k)) is not None
+    }
     numbers |= {k: v for k in ("scale", "fit") if (v := option_value(k)) is not None}
     if colors := option_value("colors"):
         numbers["colors"] = colors.lower()
@@ -74,6 +77,12 @@ class MediaFiles:
         checked = {i.name: concrete_shape(i, shapes) for i in self.reader.inputs if i.name in shapes}
         made = self.pictures[w.name] = self.reader.read(path, w.name, checked)
         return made.array
+
+    def check_used(self) -> None:
+        """InputError for a conversion of pictures that was asked for where no picture is given."""
+        if not self.pictures and (self.reader.preprocess is not None or self.reader.numbers or self.reader.layout):
+            asked = [f"--{n}" for n in _CONVERSIONS if option_value(n) is not None]
+            raise InputError(f"{', '.join(asked)}: only pictures are converted so, and none is given by -i")
 
     def sound(self, path: Path, w: InputSpec, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
         """The array of a sound for the input `w`, and its samples a second for an input that asks for them."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import InputError
+from ..interrupts import end, unwatched
 from ..media.drawing import draw
+from ..media.results import Result
 from ..media.video import FILMS, FilmWriter, frames, is_video
 from .console import make_console, print_lines
+from .json_report import report
 from .media_files import MediaFiles
-from .media_results import check_guess, print_result, recognize_outputs
+from .media_results import check_guess, print_result, recognize_outputs, result_record
 from .shared_options import option_value, parse_shapes
 
 if TYPE_CHECKING:
@@ -52,7 +56,9 @@ def run_film(
     names = [o.name for o in session.get_outputs()]
     console.print(f"device   {session.device.title}")
     count, spent, said, begun = 0, 0.0, 0.0, 0.0
+    result: Result | None = None
     writer = FilmWriter(Path(save)) if save is not None else None
+    is_interrupted, finishing = False, ExitStack()
     try:
         for frame in frames(source, most):
             start = time.perf_counter()
@@ -69,6 +75,8 @@ def run_film(
                 with console.status("building the programs made for this model"):
                     session.settle()
                 spent, begun = 0.0, time.perf_counter()
+                if writer is not None:
+                    finishing.enter_context(unwatched())  # Ctrl-C ends a recording, whose file is then finished
             if writer is not None:
                 given = media.pictures[name]
                 writer.write(draw(result, given.picture, given.placement) if result is not None else frame)
@@ -78,16 +86,28 @@ def run_film(
                 print_result(console, result)
             count += 1
     except KeyboardInterrupt:
+        is_interrupted = True
         console.print()
     finally:
         if writer is not None:
             writer.close()
+        finishing.close()
     timed = count - 1
-    if timed > 0:
-        whole = time.perf_counter() - begun
-        console.print(
-            f"speed    {timed / spent:.1f} frames a second of the model ({1e3 * spent / timed:.2f} ms each), "
-            f"{timed / whole:.1f} with reading and drawing; {count} frames"
-        )
-    if save is not None:
-        console.print(f"wrote    {save}")
+    whole = time.perf_counter() - begun
+    rates = {"model_frames_s": timed / spent, "frames_s": timed / whole} if timed > 0 else {}
+    head = {
+        "model": option_value("model"),
+        "device": session.device.title,
+        "device_id": session.device.id,
+        "frames": count,
+    }
+    if not report(head | rates | result_record(media, result)):
+        if timed > 0:
+            console.print(
+                f"speed    {timed / spent:.1f} frames a second of the model ({1e3 * spent / timed:.2f} ms each), "
+                f"{timed / whole:.1f} with reading and drawing; {count} frames"
+            )
+        if save is not None and count:
+            console.print(f"wrote    {save}")
+    if is_interrupted:
+        end()

@@ -65,6 +65,14 @@ class FirstLayer:
             return min(RANGES, key=lambda k: _distance(limits, RANGES[k]))
         return min(CANDIDATES, key=lambda k: _distance_from_usual(self.ratios[k]))
 
+    @property
+    def nearly_as_good(self) -> list[str]:
+        """Other presets that the layer hardly tells from the best: small ranges differ by a factor of two alone."""
+        if self.limits is not None:
+            return []
+        distance = {k: _distance_from_usual(v) for k, v in self.ratios.items()}
+        return [k for k in CANDIDATES if k != self.best and distance[k] - distance[self.best] < math.log(SURE)]
+
 
 def first_layer(graph: Graph, name: str, layout: str, channels: int) -> FirstLayer | None:
     """Look at the first convolution behind the input `name`. None if there is none that a picture alone decides.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,6 +43,10 @@ class Preprocess:
                 raise InputError(f"--{what} {value}: expected {' or '.join(known)}")
         if self.layout not in ("", *LAYOUTS):
             raise InputError(f"--layout {self.layout}: expected NCHW or NHWC")
+        if not all(map(math.isfinite, (*self.mean, *self.std, self.scale))):
+            raise InputError("mean, std and scale of a conversion must be finite numbers")
+        if self.scale == 0:
+            raise InputError("--scale must not be 0: pixels are multiplied by it")
         if 0 in self.std:
             raise InputError("--std must not be 0: pixels are divided by it")
         if not 0 < self.share <= 1:

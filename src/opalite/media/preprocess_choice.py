@@ -53,7 +53,9 @@ def choose_preprocess(
         reason = "its first convolution is scaled for pixels of 0 to 255"
         return replace(PRESETS["raw"], colors="bgr", reason=reason, guessed=True)
     if layer is not None and layer.takes_bytes is False and shape.channels != 1:
-        reason = "its first convolution is scaled for small numbers, and these suit best"
+        alike = ", ".join(layer.nearly_as_good)
+        hardly = f"; {alike} would suit nearly as well" if alike else ""
+        reason = f"its first convolution is scaled for small numbers, and these suit best{hardly}"
         return replace(PRESETS[layer.best], reason=reason, guessed=True)
     return replace(PRESETS["0..1"], reason=NO_EVIDENCE, guessed=True)
 
@@ -168,7 +170,7 @@ def read_labels(path: Path) -> list[str]:
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as e:
-        raise InputError(f"labels {path} could not be read: {e}") from e
+        raise InputError(f"labels {path} could not be read: {getattr(e, 'strerror', None) or e}") from e
     labels = []
     for line in lines:
         head, _, rest = line.partition(" ")

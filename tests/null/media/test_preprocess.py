@@ -16,7 +16,7 @@ from opalite.errors import InputError
 from opalite.ir.dtype import DType
 from opalite.media import picture_reader
 from opalite.media.answer_check import choose_by_answers
-from opalite.media.first_layer import import_at, photograph_like
+from opalite.media.first_layer import FirstLayer, import_at, photograph_like
 from opalite.media.input_spec import InputSpec
 from opalite.media.picture_input import PictureShape, is_picture, open_picture, picture_shape
 from opalite.media.preprocess import IMAGENET_MEAN, IMAGENET_STD, PRESETS, Preprocess, find_preprocess
@@ -73,6 +73,13 @@ def test_the_first_convolution_says_the_range_of_pixels(seed: int) -> None:
     assert (found.scale, found.colors) == (1.0, "bgr")
     for scale, shift in ((1 / 255, 0.0), (1 / 127.5, 1.0)):
         assert chosen(network(scale, shift, seed)).scale < 0.01
+
+
+def test_ranges_that_suit_nearly_as_well_are_named() -> None:
+    ratios = {"raw": 0.003, "0..1": 0.7, "-1..1": 1.0, "imagenet": 4.0}
+    layer = FirstLayer(ratios)
+    assert (layer.best, layer.takes_bytes, layer.nearly_as_good) == ("0..1", False, ["-1..1"])
+    assert FirstLayer(ratios, limits=(-1.0, 1.0)).nearly_as_good == []
 
 
 def test_a_network_without_biases_says_nothing() -> None:
