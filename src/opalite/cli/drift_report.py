@@ -194,9 +194,13 @@ def _sentences(found: Drift, shown: int) -> list[str]:
     for o in found.outputs:
         state = "within" if o.passed else "beyond"
         lines.append(
-            f"output '{o.name}': off by {o.relative:.2g}, {state} {o.allowed:.2g}; SNR {_decibels(o.snr_db)} dB"
+            f"output '{o.name}': off by {o.relative:.2g}, {state} {o.allowed:.2g}; {_signal(o.snr_db, o.relative)}"
         )
     return lines
+
+
+def _signal(value: float | None, relative: float) -> str:
+    return "exact" if relative == 0 else f"SNR {_decibels(value)} dB"
 
 
 def _decibels(value: float | None) -> str:

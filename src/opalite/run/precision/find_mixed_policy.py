@@ -25,6 +25,7 @@ from ...ir.tolerances import SAFETY, magnitude, relative_difference, tolerance
 from ...ops.elementwise import run_reference
 from ...passes.pipeline import optimise
 from ...plan.bundle.bundle import is_bundle
+from ..execute.host_operators import on_host
 from ..model.background.graph_compiler import Compiler
 from ..model.compile_options import CompileOptions
 from ..model.imported_model import ImportedModel
@@ -185,7 +186,7 @@ class _ModelTrials:
         """The model's tensors; NaN for outputs that half cannot represent."""
         model = SegmentRuns(self._imported.fresh(), self._compiler.by(policy))
         outputs, trace = model.run(self._feeds, RunRequest(is_trial=True))
-        found = [a for a in outputs if isinstance(a, np.ndarray) and a.dtype.kind != "O"]
+        found = [a for a in map(on_host, outputs) if isinstance(a, np.ndarray) and a.dtype.kind != "O"]
         return [np.full_like(a, np.nan) if a.dtype.kind == "f" else a for a in found] if trace.overflowed else found
 
 

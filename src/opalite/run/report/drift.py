@@ -27,10 +27,12 @@ from ...ops.elementwise import PlaceCast, run_reference
 from ...passes.pipeline import place
 from ...plan.bundle.bundle import is_bundle
 from ...plan.planner import prepare
+from ..execute.host_operators import on_host
 from ..execute.single_node_executable import SingleNodeExecutable
 from ..model.background.graph_compiler import Compiler
 from ..model.compile_options import CompileOptions
 from ..model.imported_model import ImportedModel
+from ..model.onnx_model import OnnxModel
 
 Array = np.ndarray[Any, Any]
 OnValue = Callable[["DriftPoint", Array, Array], None]
@@ -139,7 +141,11 @@ def record_drift(
     named = policy.word + (f" with {len(policy.fp32)} nodes in fp32" if policy.fp32 else "")
     found = Drift(compiler.rt.info.title, named, memory, limit)
     walk = _Walk(compiler, found, on_value)
-    exact, got = walk.run(imported.importer, imported.check_feeds(feeds))
+    _, exact, got = walk.run(imported.importer, imported.check_feeds(feeds))
+    if walk.has_loops or any(value is None for value in got):
+        # Errors do not leave a loop here, nor pass through the host: a run of the whole model has them.
+        whole = OnnxModel(model, compiler)
+        got = [on_host(value) for value in whole.run(whole.check_feeds(feeds))[0]]
     if allowed is None and any(p.stored in _BYTES for p in found.points):
         limit = found.allowed = tolerance("quantised model", policy.precision)
     for port, want, value in zip(imported.outputs, exact, got, strict=True):
@@ -157,13 +163,18 @@ class _Walk:
 
     def __init__(self, compiler: Compiler, found: Drift, on_value: OnValue | None) -> None:
         self._compiler, self._found, self._on_value = compiler, found, on_value
+        self.has_loops = False  # whose bodies ran step by step
         self._graphs: dict[tuple[Segment, tuple[int, ...]], tuple[Graph, Graph]] = {}
 
-    def run(self, importer: ModelImporter, feeds: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
-        """The outputs by float64 and by the device."""
-        run = ImportRun(importer, feeds, lambda body, values: self.run(body, values)[0])
+    def run(self, importer: ModelImporter, feeds: Mapping[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        """The outputs in their own types, by float64 and by the device, where None stands for one that it has not.
+
+        Bodies of loops get and give exact values in their own types.
+        """
+        run = ImportRun(importer, feeds, self._run_body)
         exact: dict[str, Any] = {}  # float64 and the device's values by name
         drifted: dict[str, Any] = {}
+        known: dict[int, tuple[Any, Any, Any]] = {}  # what later parts get, float64 and the device's, by identity
         while run.segment is not None:
             segment, given = run.segment, [np.asarray(a) for a in run.feeds]
             original, placed = self._graphs_of(segment, run.sizes)
@@ -175,9 +186,19 @@ class _Walk:
             for name, source in segment.exports.items():
                 if isinstance(source, GraphOutput):
                     exact[name], drifted[name] = wanted[source.index], got[source.index]
-            run.advance([a.astype(v.dtype.np, copy=False) for a, v in zip(wanted, original.outputs, strict=True)])
-        ends = list(zip(importer.outputs, run.outputs, strict=True))
-        return [exact.get(n, a) for n, a in ends], [drifted.get(n, a) for n, a in ends]
+            passed = [a.astype(v.dtype.np, copy=False) for a, v in zip(wanted, original.outputs, strict=True)]
+            # A branch passes a value on under another name.
+            known.update((id(a), (a, w, g)) for a, w, g in zip(passed, wanted, got, strict=True))
+            run.advance(passed)
+        ends = []
+        for name, a in zip(importer.outputs, run.outputs, strict=True):
+            found = known.get(id(a), (a, a, None))[1:]
+            ends.append((exact[name], drifted[name]) if name in exact else found)
+        return list(run.outputs), [want for want, _ in ends], [got for _, got in ends]
+
+    def _run_body(self, body: ModelImporter, values: Mapping[str, Any]) -> Sequence[Any]:
+        self.has_loops = True
+        return self.run(body, values)[0]
 
     def _graphs_of(self, segment: Segment, sizes: tuple[int, ...]) -> tuple[Graph, Graph]:
         """A segment's graph as imported, and as planned for the device."""

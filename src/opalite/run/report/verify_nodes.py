@@ -28,6 +28,7 @@ from ...ops.quantized_matmul import may_round
 from ...passes.pipeline import place
 from ...plan.bundle.bundle import is_bundle
 from ...plan.planner import prepare
+from ..execute.host_operators import on_host
 from ..execute.single_node_executable import SingleNodeExecutable
 from ..model.background.graph_compiler import Compiler
 from ..model.compile_options import CompileOptions, parse_precision
@@ -108,7 +109,7 @@ def verify_model(
     whole = OnnxModel(model, compiler)
     got, _ = whole.run(whole.check_feeds(feeds))
     base = compiler.policy.precision
-    for arg, w, g in zip(imported.outputs, wanted, got, strict=True):
+    for arg, w, g in zip(imported.outputs, wanted, map(on_host, got), strict=True):
         if isinstance(w, np.ndarray) and isinstance(g, np.ndarray) and w.dtype.kind != "O":
             stored = column(base, DType.of(w))
             row = "quantised model" if verifier.rounds else "model"

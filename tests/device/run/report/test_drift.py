@@ -47,6 +47,49 @@ def test_each_node_passes_and_the_drift_is_found() -> None:
     assert record_drift(model, X, precision="fp32", allowed=0.02).passed
 
 
+def branching() -> Any:
+    """A product whose sign decides whether it is passed on as it is."""
+    sides = [
+        helper.make_graph([helper.make_node(op, ["h"], ["t"])], op, [], [port("t", None)]) for op in ("Identity", "Neg")
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], "mul"),
+        helper.make_node("ReduceSum", ["h"], ["q"], "sum", keepdims=0),
+        helper.make_node("Less", ["q", "far"], ["c"], "less"),
+        helper.make_node("If", ["c"], ["y"], "if", then_branch=sides[0], else_branch=sides[1]),
+    ]
+    return make_model(nodes, [port("x", [4, 32])], [port("y", None)], {"w": noise(32, 32), "far": F(1e9)})
+
+
+def looping() -> Any:
+    """Halves x until its sum is small, step by step."""
+    inside = [
+        helper.make_node("Mul", ["h", "half"], ["h2"], "halve"),
+        helper.make_node("ReduceSum", ["h2"], ["q"], "sum", keepdims=0),
+        helper.make_node("Greater", ["q", "near"], ["c2"], "more"),
+    ]
+    taken = [port("i", [], TensorProto.INT64), port("c", [], TensorProto.BOOL), port("h", [4, 32])]
+    body = helper.make_graph(inside, "body", taken, [port("c2", [], TensorProto.BOOL), port("h2", [4, 32])])
+    nodes = [
+        helper.make_node("Abs", ["x"], ["r"], "abs"),
+        helper.make_node("Loop", ["", "go", "r"], ["z"], "loop", body=body),
+        helper.make_node("Sub", ["z", "near"], ["y"], "after"),
+    ]
+    constants = {"half": F(0.45), "near": F(20), "go": np.bool_(True)}
+    return make_model(nodes, [port("x", [4, 32])], [port("y", [4, 32])], constants)
+
+
+@pytest.mark.parametrize("make", [branching, looping])
+def test_outputs_of_branches_and_loops_are_compared(make: Any) -> None:
+    model = make().SerializeToString()
+    (output,) = record_drift(model, X, precision="fp16").outputs
+    assert 0 < output.relative < 0.01, "half is never exact here"
+    whole = verify_model(model, X)
+    assert [c.what for c in whole.outputs] == ["output 'y'"]
+    assert all(c.passed for c in whole.outputs)
+    assert precision_steps(model, X)[-1].error == 0
+
+
 def test_values_are_those_of_a_run() -> None:
     kept: dict[str, np.ndarray[Any, Any]] = {}
 
