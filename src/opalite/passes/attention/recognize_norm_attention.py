@@ -77,38 +77,47 @@ def _normalized(node: Node, x: Value, op: Normalize) -> Patch:
 
 
 def recognize_layer_norm(node: Node, sweep: Sweep) -> Patch | str | None:
-    """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) over the trailing axes becomes Normalize(layer)."""
-    centered, deviation = _args_of(node.outputs[0], "div") or (0.0, 0.0)
-    found, root = _centered(centered), _args_of(deviation, "sqrt")
-    if found is None or not root:
-        return None
-    match _args_of(root[0], "add"):
-        case [Value() as mean, float() as epsilon]:
-            variance = _mean_of(mean)
-        case _:
-            return "no epsilon in the square root"
-    x, axes = found
-    inner = None if variance is None or variance[1] != axes else _squared(variance[0])
-    if inner is None or not (inner is centered or _centered(inner) == found) or x.shape != node.y.shape:
-        return None
-    return _normalized(node, x, Normalize("layer", epsilon=epsilon, axis=axes[0]))
+    """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) over the trailing axes becomes Normalize(layer).
+
+    So does the difference times the inverse of the square root.
+    """
+    why = None
+    for centered, root in _quotients(node):
+        if (found := _centered(centered)) is None:
+            continue
+        x, axes = found
+        match _args_of(root, "add"):
+            case [Value() as mean, float() as epsilon]:
+                variance = _mean_of(mean)
+            case _:
+                why = "no epsilon in the square root"
+                continue
+        inner = None if variance is None or variance[1] != axes else _squared(variance[0])
+        if inner is not None and (inner is centered or _centered(inner) == found) and x.shape == node.y.shape:
+            return _normalized(node, x, Normalize("layer", epsilon=epsilon, axis=axes[0]))
+    return why
 
 
 def recognize_rms_norm(node: Node, sweep: Sweep) -> Patch | str | None:
     """x / sqrt(mean(x^2) + eps) over the trailing axes, or x * (1 / sqrt), becomes Normalize(rms)."""
+    for x, root in _quotients(node):
+        match _args_of(root, "add"):
+            case [mean, float() as epsilon] if isinstance(x, Value) and (found := _mean_of(mean)) is not None:
+                if _squared(found[0]) is x and x.shape == node.y.shape:
+                    return _normalized(node, x, Normalize("rms", epsilon=epsilon, axis=found[1][0]))
+    return None
+
+
+def _quotients(node: Node) -> list[tuple[Operand, Operand]]:
+    """(x, y) for each way in which `node` computes x / sqrt(y)."""
     match single_call(node.outputs[0]):
         case ("div", [a, b], _):
             pairs = [(a, _root_in(b))]
         case ("mul", [a, b], _):
             pairs = [(a, _inverse_root_in(b)), (b, _inverse_root_in(a))]
         case _:
-            return None
-    for x, divisor in pairs:
-        match _args_of(divisor, "add"):
-            case [mean, float() as epsilon] if isinstance(x, Value) and (found := _mean_of(mean)) is not None:
-                if _squared(found[0]) is x and x.shape == node.y.shape:
-                    return _normalized(node, x, Normalize("rms", epsilon=epsilon, axis=found[1][0]))
-    return None
+            return []
+    return [(x, root) for x, root in pairs if root is not None]
 
 
 def _root_in(value: Operand) -> Operand | None:

@@ -34,6 +34,46 @@ CASES = (
     ),
     Case(
         "recognize_layer_norm",
+        "the difference times the root's inverse",
+        recognize_layer_norm,
+        """
+        graph g(%x: f32[2,8]) {
+            %m = Reduce(%x) {axes=[1], keepdims=true, kind="mean"}
+            %d = Elementwise(%x, %m) {expr="sub($0, $1)"}
+            %q = Elementwise(%d, %d) {expr="mul($0, $1)"}
+            %v = Reduce(%q) {axes=[1], keepdims=true, kind="mean"}
+            %e = Elementwise(%v) {expr="add($0, 1e-05:f32)"}
+            %s = Elementwise(%e) {expr="rsqrt($0)"}
+            %y = Elementwise(%s, %d) {expr="mul($0, $1)"}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[2,8]) {
+            %y = Normalize(%x, -, -) {axis=1, epsilon=1e-05, kind="layer"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognize_layer_norm",
+        "the variance of other axes",
+        recognize_layer_norm,
+        """
+        graph g(%x: f32[2,4,8]) {
+            %m = Reduce(%x) {axes=[1,2], keepdims=true, kind="mean"}
+            %d = Elementwise(%x, %m) {expr="sub($0, $1)"}
+            %q = Elementwise(%d, %d) {expr="mul($0, $1)"}
+            %v = Reduce(%q) {axes=[2], keepdims=true, kind="mean"}
+            %e = Elementwise(%v) {expr="add($0, 1e-05:f32)"}
+            %s = Elementwise(%e) {expr="rsqrt($0)"}
+            %y = Elementwise(%d, %s) {expr="mul($0, $1)"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognize_layer_norm",
         "no epsilon under the root",
         recognize_layer_norm,
         """
