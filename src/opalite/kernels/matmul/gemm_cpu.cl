@@ -6,7 +6,7 @@
 // Grid: (ceil(N / WIDTH), ceil(M / rows), batches), work-groups of one work-item.
 //   PANELS    b holds panels [ceil(N / WIDTH), K, WIDTH], zeros past N; else rows of ldb elements, and N >= WIDTH
 //   KS        separate sums for adjacent k, to hide the latency of multiply-add in small tiles
-//   FETCH     vectors of panels fetched at each k: NV where a panel serves one tile, else 1
+//   FETCH     vectors of panels fetched at each k: 1, or NV where a panel serves one tile, or 0 where it is in the cache then
 //   TRANS_A   a is stored [K, M]
 #include "matmul/batch_offsets.cl"
 #include "include/prefetch.cl"
