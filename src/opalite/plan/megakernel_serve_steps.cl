@@ -15,13 +15,15 @@ static bool goes_on(global ulong *call) {
     }
     return more;
 }
-void take_part(global ulong *call, bool leads, uint me) {
+// Executes all steps where no worker is.
+static void walk_alone(global const ulong *table) {
+    global const uint *s = (global const uint *)table[SHAPES];
+    for (ulong i = 0; i < table[STEPS]; ++i, s += SHAPE) compute_groups((global const ulong *)table[ARGS], s, 0, s[2]);
+}
+static void take_part(global ulong *call, bool leads, uint me) {
     global uint *control = (global uint *)call[WORDS];
-    uint asked, served, mode = 0;
-    if (leads) {  // numbers that are not normal are treated as workers treat them
-        mode = __builtin_ia32_stmxcsr();
-        __builtin_ia32_ldmxcsr((uint)call[MODE]);
-        call[ITERATIONS_DONE] = 0;
+    uint asked, served;
+    if (leads) {
         served = __atomic_fetch_add(control + ASKED, 1, __ATOMIC_SEQ_CST);
     } else {
         served = __atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE) - 1;
@@ -52,8 +54,20 @@ void take_part(global ulong *call, bool leads, uint me) {
         if (__atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE) == served) break;
         if (__atomic_load_n(control + LEAVE, __ATOMIC_RELAXED)) break;  // nobody waits for this one
     }
-    if (leads) __builtin_ia32_ldmxcsr(mode);
-    else __atomic_fetch_add(control + LEFT, 1, __ATOMIC_SEQ_CST);
+    if (!leads) __atomic_fetch_add(control + LEFT, 1, __ATOMIC_SEQ_CST);
+}
+// A run, by the host. Numbers that are not normal are treated as workers treat them.
+void lead_run(global ulong *call) {
+    const uint mode = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr((uint)call[MODE]);
+    call[ITERATIONS_DONE] = 0;
+    if (call[WORKERS]) {
+        take_part(call, true, 0);
+    } else {
+        do walk_alone((global const ulong *)call[TABLE]);
+        while (goes_on(call));
+    }
+    __builtin_ia32_ldmxcsr(mode);
 }
 // A worker for each core is launched, though the host has one of these: a thread that wakes up on the host's core goes
 // first there, and would take the work from one that wakes up on an idle core. It waits a while for that, and leaves.
@@ -70,12 +84,13 @@ static bool is_spare(global ulong *call, uint workers) {
 }
 // OpenCL C has no pointers to functions, but a variable may bear the function's symbol. PoCL keeps only functions that
 // the kernel calls.
-extern constant uchar code[] __asm__("take_part");
+extern constant uchar code[] __asm__("lead_run");
 kernel void serve_steps(global ulong *call, uint tells) {
     if (tells) {
         call[CODE] = (ulong)code;
         call[MODE] = __builtin_ia32_stmxcsr();
         call[CLOCK] = __builtin_ia32_rdtsc();
+        if (tells > 1) lead_run(call);  // it never is
     } else if (!is_spare(call, get_num_groups(0))) {
         take_part(call, false, get_group_id(0) + 1);
     }

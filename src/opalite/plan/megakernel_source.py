@@ -74,10 +74,11 @@ CALL = (
 """Arguments of a polling worker, a ulong each.
 
 TABLE: address of the present table. WORDS: address of the control words. WORKERS: workers that share a run, 1 if the
-host runs alone. serve_steps writes CODE, MODE and CLOCK: address of the host's function, rounding mode of workers, and
-the processor's clock. For a run that repeats its steps: MAX_ITERATIONS; ITERATIONS_DONE; CONDITION: address of the byte
-that says whether another iteration follows (0: always); COPIES, COPY_COUNT: address and number of the HOST_COPYs
-between iterations. CORE: the host's core when it launched the workers.
+host runs alone, 0 if no worker is left or will come, so that nothing is counted. serve_steps writes CODE, MODE and
+CLOCK: address of the host's function, rounding mode of workers, and the processor's clock. For a run that repeats its
+steps: MAX_ITERATIONS; ITERATIONS_DONE; CONDITION: address of the byte that says whether another iteration follows (0:
+always); COPIES, COPY_COUNT: address and number of the HOST_COPYs between iterations. CORE: the host's core when it
+launched the workers.
 """
 
 HOST_COPY = ("TO", "FROM", "BYTES", "TO_STEP", "FROM_STEP", "WHEN")
@@ -173,11 +174,11 @@ def loop_text(functions: int, stays: bool, workers: int) -> str:
     kernel that contains assembly (tests/portability/faults/pocl_assembly.py).
     """
     declared = "".join(f"void step_{i}({_PARAMETERS});\n" for i in range(functions))
-    cases = "".join(f"            case {i}: step_{i}(a, s + 3, b, b + share); break;\n" for i in range(functions))
+    cases = "".join(f"        case {i}: step_{i}(args + s[1], s + 3, first, last); break;\n" for i in range(functions))
     numbers = {"SHAPE": SHAPE, "RANGES": f"{part_count(workers)}u", "LINE": LINE, "TICKS": TICKS}
     numbers |= {"ROW": "(LINE * (RANGES + 1))", "SPINS": f"{SPINS}u", "LEAST_SPINS": f"{LEAST_SPINS}u"}
     defines = "".join(f"#define {name} {number}\n" for name, number in numbers.items())
-    steps = _file("megakernel_steps.cl").replace("            CASES\n", cases)
+    steps = _file("megakernel_steps.cl").replace("        CASES\n", cases)
     kernels = _serving_text() if stays else f"\n{_file('megakernel_run_steps.cl')}"
     return f"{declared}\n{defines}\n{steps}{kernels}\n{_ADDRESS}"
 

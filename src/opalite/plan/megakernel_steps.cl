@@ -23,9 +23,15 @@ static inline void wait_turn(bool is_long) {
     }
 }
 
+// Computes work-groups [first, last) of the step with row `s`.
+static inline void compute_groups(global const ulong *args, global const uint *s, uint first, uint last) {
+    switch (s[0]) {
+        CASES
+    }
+}
 // Takes work-groups of part `r` of a step and computes them, until none is left; returns how many. `sharers` workers
 // begin with that part, or one who has all to itself.
-static inline uint take_groups(global const ulong *a, global const uint *s, global uint *taken, uint r, uint sharers,
+static inline uint take_groups(global const ulong *args, global const uint *s, global uint *taken, uint r, uint sharers,
                                uint turn) {
     const uint first = (ulong)s[2] * r / RANGES, size = (ulong)s[2] * (r + 1) / RANGES - first, start = turn * size;
     uint before = __atomic_load_n(taken, __ATOMIC_RELAXED), mine = 0;
@@ -33,10 +39,7 @@ static inline uint take_groups(global const ulong *a, global const uint *s, glob
         const uint left = size - (before - start), share = sharers > 0 ? max(1u, left / (2 * sharers)) : left;
         if (!__atomic_compare_exchange_n(taken, &before, before + share, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
             continue;
-        const uint b = first + before - start;
-        switch (s[0]) {
-            CASES
-        }
+        compute_groups(args, s, first + before - start, first + before - start + share);
         mine += share;
         before = __atomic_load_n(taken, __ATOMIC_RELAXED);
     }
@@ -53,7 +56,7 @@ static void walk_steps(global const ulong *args, global const uint *shapes, glob
         const uint all = s[2], start = turn * all;
         uint mine = 0;
         for (uint k = me; k < me + RANGES; ++k)
-            mine += take_groups(args + s[1], s, done + LINE * (1 + k % RANGES), k % RANGES, sharers, turn);
+            mine += take_groups(args, s, done + LINE * (1 + k % RANGES), k % RANGES, sharers, turn);
         if (mine > 0) __atomic_fetch_add(done, mine, __ATOMIC_ACQ_REL);
         uint turns = 0;
         for (; __atomic_load_n(done, __ATOMIC_ACQUIRE) - start < all; ++turns) wait_turn(turns >= patience);

@@ -31,11 +31,11 @@ class _Info(ctypes.Structure):
 
 
 class HostFunction:
-    """Function take_part(call, is_leader, worker) of plan/megakernel_source.py, at an address."""
+    """Function lead_run(call) of plan/megakernel_source.py, at an address."""
 
     def __init__(self, address: int, library: int) -> None:
         """library: handle of dlopen, closed with this object."""
-        self.function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_bool, ctypes.c_uint32)(address)
+        self.function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
         self.release = weakref.finalize(self, _loader().dlclose, library)
 
 

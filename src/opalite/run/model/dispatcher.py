@@ -17,6 +17,7 @@ from ..execute.run_trace import RunRecord, RunTrace
 from .route import Route, contents_of, types_key
 from .run_lock import RunLock
 from .session_counters import SessionCounters
+from .short_route import ShortRoute
 
 if TYPE_CHECKING:
     from .kv_cache.kv_cache_runs import KVCacheRuns, MultiStepRuns
@@ -28,8 +29,8 @@ class Dispatcher:
     """The runs of one session, and the record of the last one. Thread-safe.
 
     model: what runs go through without a route. load_s: seconds that loading the model took. trace: of the last run.
-    has_run: whether there is a record of a run. overflowed: whether half storage overflowed in any run. route: of runs
-    like the last one, if there is any.
+    has_run: whether there is a record of a run. overflowed: whether half storage overflowed in any run. short: the
+    shortest way of runs like the last one, if there is any.
     """
 
     model: Model
@@ -37,9 +38,10 @@ class Dispatcher:
     def __init__(self, lock: RunLock, counters: SessionCounters) -> None:
         self.counters = counters
         self.load_s = 0.0
-        self.trace = RunTrace()
+        self.short: ShortRoute | None = None
+        self._trace = RunTrace()
+        self._route: Route | None = None
         self.overflowed = False
-        self.route: Route | None = None
         self.has_run = False
         self._lock = lock
         self._book = threading.Lock()  # of the record
@@ -55,6 +57,33 @@ class Dispatcher:
         with self._book:
             record = self._record
         return record.run_record if isinstance(record, Route) else record
+
+    @property
+    def trace(self) -> RunTrace:
+        """What the last run did."""
+        if self.short is not None and self.short.is_untold:
+            self._trace = self.short.tell()
+            self._trace.first_s = self._first_s
+        return self._trace
+
+    @trace.setter
+    def trace(self, trace: RunTrace) -> None:
+        if self.short is not None:
+            self.short.is_untold = False
+        self._trace = trace
+
+    @property
+    def route(self) -> Route | None:
+        """The route of runs like the last one, if there is any."""
+        return self._route
+
+    @route.setter
+    def route(self, route: Route | None) -> None:
+        if route is not self._route:
+            self._trace, self.short = self.trace, None
+            self._route = route
+        if route is not None and route.whole is not None and self.short is None:
+            self.short = ShortRoute(route, self._lock, self.counters)
 
     def run_cached(
         self,

@@ -13,6 +13,7 @@ from ...plan.program import DownloadStep, HostStep, Program, ReferenceStep
 from ..execute.executable import Executable
 from ..execute.memory.io_transfer import Target
 from ..execute.run_trace import RunRecord, RunTrace
+from ..execute.strategies.host_fast_path import HostFastPath
 from ..execute.strategies.time_slicing import DeviceShare
 from .model_run import is_finite
 from .run_request import targets_by_number
@@ -49,9 +50,12 @@ class WholeProgram:
 class Route:
     """Runs of one executable for inputs by name. The caller holds the run lock, or leases a replica.
 
-    executable: None for several. program: the executable's program for these inputs. key: their types (`types_key`),
-    and contents of some of them. is_current: whether such runs should still go through the executable.
+    executable: None for several. program: the executable's program for these inputs. types: names, dtypes and shapes
+    of these. key: their types (`types_key`), and contents of some of them. is_current: whether such runs should still
+    go through the executable. whole: the strategy that is all of such a run, once there is one.
     """
+
+    whole: HostFastPath | None = None
 
     def __init__(
         self,
@@ -73,7 +77,7 @@ class Route:
         self.is_current = True
         self._contents, self._may_overflow = contents, may_overflow
         self._entered = executable.entered(program)
-        self._types = [(name, array.dtype, array.shape) for name, array in feeds.items()]
+        self.types = [(name, array.dtype, array.shape) for name, array in feeds.items()]
         self._texts = [name for name, array in feeds.items() if array.dtype.kind == "O"]
         read = list(whole.inputs)
         self._read = None if read == list(feeds) else read  # None: all inputs, in order
@@ -83,6 +87,8 @@ class Route:
         self._outputs = [(name, source) for name, source in whole.outputs if isinstance(source, int)]
         self._notes: list[str] = []
         self._items: list[Any] = []
+        is_own = self._sources is None and self._read is None and self._finish is None
+        self._may_be_whole = is_own and not (contents or may_overflow or self._texts)
 
     def record(self, run_record: RunRecord) -> None:
         """Remember what a run by the model says of itself, which holds for runs by this route too."""
@@ -136,11 +142,11 @@ class Route:
         targets: outputs by name that should stay on the device. replica: runs in place of the executable. share: of the
         device, for a replica. check: called between segments.
         """
-        if len(feeds) != len(self._types):
+        if len(feeds) != len(self.types):
             return None
         arrays = []
         is_moved = bool(targets)
-        for name, dtype, shape in self._types:
+        for name, dtype, shape in self.types:
             array = feeds.get(name)
             if type(array) is not np.ndarray:
                 if type(array) is not DeviceTensor:
@@ -167,6 +173,9 @@ class Route:
             if not is_there:
                 return None
             outputs, trace = executable.run(arrays, kept, share=share)
+        if self._may_be_whole and replica is None:
+            steady = executable.current.selector.steady
+            self.whole = steady if isinstance(steady, HostFastPath) and steady.is_whole else None
         if self._may_overflow and not is_finite(outputs):
             self.is_current = False  # the model finds out whether the infinities are its own
             return None

@@ -50,7 +50,7 @@ class SegmentRoute(Route):
         self.key = types_key(feeds), NO_CONTENTS
         self.is_current = True
         self._contents = NO_CONTENTS
-        self._types = [(name, array.dtype, array.shape) for name, array in feeds.items()]
+        self.types = [(name, array.dtype, array.shape) for name, array in feeds.items()]
         self._importer, self._executables = importer, executables
         self._parts: dict[Compiled, _Part] = {}
         self._ran = list(zip(record.executables, record.programs, strict=True))
@@ -71,9 +71,9 @@ class SegmentRoute(Route):
 
         It does for outputs that stay on the device, and where a segment is new, or about to be compiled again.
         """
-        if targets or len(feeds) != len(self._types):
+        if targets or len(feeds) != len(self.types):
             return None
-        for name, dtype, shape in self._types:
+        for name, dtype, shape in self.types:
             array = feeds.get(name)
             if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
                 return None

@@ -18,7 +18,8 @@ class SessionCounters:
     """Counters of one session, thread-safe by `lock`.
 
     plans_made, plans_loaded: plans from a graph, and from the cache or a bundle. programs: programs that a caller's
-    thread waited for, by origin. waits: number and total seconds of callers' waits, by cause. runs: by tier.
+    thread waited for, by origin. waits: number and total seconds of callers' waits, by cause. runs: by tier,
+    but for short_runs, which are of optimized programs (short_route.py), and counted by the run lock's holder.
     fallbacks: gaps of the generic tier, as SessionStats has them.
     """
 
@@ -27,13 +28,19 @@ class SessionCounters:
     programs: ProgramCounts = field(default_factory=ProgramCounts)
     waits: dict[str, tuple[int, float]] = field(default_factory=dict)
     runs: Counter[str] = field(default_factory=Counter)
+    short_runs: int = 0
     fallbacks: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def run_count(self) -> int:
         """The number of runs."""
-        return self.runs.total()
+        return self.runs.total() + self.short_runs
+
+    @property
+    def runs_by_tier(self) -> dict[str, int]:
+        """The number of runs of each tier."""
+        return dict(self.runs + Counter(optimized=self.short_runs))
 
     def add_plan(self, made: int = 0, loaded: int = 0) -> None:
         """Count plans."""

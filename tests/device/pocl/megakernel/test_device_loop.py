@@ -107,7 +107,7 @@ def loop_of(executable: Executable) -> HostThreadLoop:
 
 def decide(loop: HostThreadLoop, joins: bool | None) -> None:
     """Have workers join all runs or none, however late they are, and whatever else wants the cores."""
-    loop._uses_workers, loop._runs_alone, loop._avoids_contention = joins, 0, False
+    loop._uses_workers, loop._runs_alone, loop._avoids_contention, loop._is_alone = joins, 0, False, False
     loop._back_off = lambda table, seconds: None  # type: ignore[method-assign]
 
 
@@ -500,16 +500,23 @@ def repeating(rt: Runtime) -> tuple[opalite.InferenceSession, dict[str, Any], An
     run_until_linked(session, feeds)
     assert session.last_trace.strategy == "host_fast_path"
     asked: list[bool] = []
-    assert session._dispatcher.route is not None
-    short_way = session._dispatcher.route.run
+    session._dispatcher.short = Asked(session._dispatcher.short, asked)  # type: ignore[assignment]
+    return session, feeds, asked
 
-    def run(*given: Any) -> Any:
-        found = short_way(*given)
-        asked.append(found is not None)
+
+class Asked:
+    """A ShortRoute, and whether each of its runs was one."""
+
+    def __init__(self, short: Any, answers: list[bool]) -> None:
+        self._short, self._answers = short, answers
+
+    def run(self, feeds: Any) -> Any:
+        found = self._short.run(feeds)
+        self._answers.append(found is not None)
         return found
 
-    session._dispatcher.route.run = run  # type: ignore[method-assign]
-    return session, feeds, asked
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._short, name)
 
 
 def categories() -> Any:
@@ -574,6 +581,7 @@ def test_like_runs_take_the_short_way(staying: Runtime) -> None:
     plain = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
     kept = session.run(None, feeds)
     copies = [a.copy() for a in kept]
+    counted = session.stats()
     for seed in range(4, 9):
         x = noise(1, 3, 12, 10, seed=seed)
         got = session.run(None, {"x": x})
@@ -582,6 +590,11 @@ def test_like_runs_take_the_short_way(staying: Runtime) -> None:
             np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(d, got[1])
     assert asked == [True] * 11
+    assert session.stats().runs == counted.runs + 10
+    assert session.stats().runs_by_tier["optimized"] == counted.runs_by_tier["optimized"] + 10
+    assert session.last_trace.strategy == "host_fast_path"
+    assert session.last_trace.tier == "optimized"
+    assert session.last_trace is session.last_trace
     for a, b in zip(kept, copies, strict=True):  # outputs are the caller's
         np.testing.assert_array_equal(a, b)
     timing = session.last_timing
@@ -622,7 +635,7 @@ def test_what_is_new_takes_the_usual_way(staying: Runtime) -> None:
         session.run(None, [x])  # type: ignore[arg-type]
     with pytest.raises(opalite.InputError, match="'no'"):
         session.run(["no"], feeds)
-    assert asked == [True] + [False] * 6
+    assert asked == [True] + [False] * 7
     for like in (opalite.OrtValue.ortvalue_from_numpy(x), x.tolist()):
         for a, b in zip(session.run(None, {"x": like}), expected, strict=True):
             np.testing.assert_array_equal(a, b)

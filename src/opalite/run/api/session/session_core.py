@@ -263,7 +263,7 @@ class SessionCore:
         """Statistics since the session was opened: runs, plans, programs, waits by cause, memory by kind."""
         from ...report.session_stats import make_stats
 
-        runs = {tier or "host": count for tier, count in self._counters.runs.items()}
+        runs = {tier or "host": count for tier, count in self._counters.runs_by_tier.items()}
         last = (self._dispatcher.trace.tier or "host") if runs else ""
         return make_stats(runs, last, self._counters, self._background, self._lock, self._model.caches)
 
