@@ -161,6 +161,8 @@ class Interpreter:
 
         subgraph_index: of a subgraph that a signature runner has run.
         """
+        if not subgraph_index and (known := self._main.held.get(tensor_index)) is not None and known.ndim:
+            return known.copy()
         if subgraph_index and not 0 < subgraph_index < self.num_subgraphs():
             raise ValueError(f"Invalid subgraph index {subgraph_index}: the model has {self.num_subgraphs()} subgraphs")
         subgraph = self.subgraph(subgraph_index) if subgraph_index else self._main
@@ -189,7 +191,8 @@ class Interpreter:
 
     def invoke(self) -> None:
         """Run the model on the inputs set before. RuntimeError if it fails."""
-        self._check_unshared()
+        if self._lent:
+            self._check_unshared()
         self._main.invoke()
 
     def reset_all_variables(self) -> None:
