@@ -60,7 +60,7 @@ class Dispatcher:
 
     @property
     def trace(self) -> RunTrace:
-        """What the last run did."""
+        """The trace of the last run."""
         if self.short is not None and self.short.is_untold:
             self._trace = self.short.tell()
             self._trace.first_s = self._first_s
