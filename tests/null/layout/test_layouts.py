@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from opalite.errors import PlacementError
+from opalite.errors import DeviceError, PlacementError
 from opalite.expr.trace_function import call
 from opalite.ir import FLAT, HOST, IMAGE, DType, Graph, Layout, LayoutKind, Node, TensorType, Value, packed
 from opalite.ir.place import OPENCL
@@ -130,3 +130,12 @@ def test_casts_refuse_it(other: Layout) -> None:
         node = Node(PlaceCast(), [x], [y])
         for kernel in kernels_for("PlaceCast"):
             assert kernel.refuse(kernel.problem(node, ADRENO)), f"{kernel.name} takes {pair[0]} to {pair[1]}"
+
+
+def test_lanes_past_the_last_channel_are_zero() -> None:
+    """Kernels rely on it, so that a kernel that leaves other numbers there is found out."""
+    stored = pack_array(np.ones((1, 3, 2, 2), np.float32), packed(4))
+    assert unpack_array(stored, (1, 3, 2, 2), packed(4)).shape == (1, 3, 2, 2)
+    stored[..., 3] = 1
+    with pytest.raises(DeviceError, match="lanes past the 3 channels"):
+        unpack_array(stored, (1, 3, 2, 2), packed(4))

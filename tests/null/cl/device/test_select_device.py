@@ -123,3 +123,12 @@ def test_kinds_of_one_platform_count_apart() -> None:
 )
 def test_platform_slugs(platform: str, slug: str) -> None:
     assert platform_slug(platform) == slug
+
+
+def test_a_native_driver_comes_before_a_layer_over_it() -> None:
+    """However fast the layer says that the device is."""
+    layer = DeviceInfo(platform="rusticl", kind="gpu", compute_units=99, id="rusticl:gpu:0")
+    native = DeviceInfo(platform="Intel(R) OpenCL Graphics", kind="gpu", unified_memory=True, id="intel:gpu:0")
+    entries = [DeviceEntry(layer, "0:0"), DeviceEntry(native, "1:0")]
+    assert select(None, entries).info.id == "intel:gpu:0"
+    assert select("gpu", entries[::-1]).info.id == "intel:gpu:0"
