@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import click
 import onnx.parser
 import pytest
 from click.testing import CliRunner
@@ -107,3 +108,12 @@ def test_a_watch_tells_of_a_kernel_that_takes_its_process_down(
     monkeypatch.setattr(watch_file.subprocess, "Popen", Child)
     watch_file._run(["test", "a.py"])
     assert "by signal 11: it reads or writes outside its tensors" in capfd.readouterr().out
+
+
+def test_every_command_that_takes_a_model_takes_kernels() -> None:
+    context = click.Context(main)
+    commands = {name: main.get_command(context, name) for name in main.list_commands(context)}
+    takes = {name: {p.name for p in c.params} for name, c in commands.items() if c is not None}
+    lacking = {name for name, params in takes.items() if params & {"model", "models"} and "kernels" not in params}
+    assert not lacking
+    assert "serve" in takes

@@ -16,7 +16,7 @@ from ..interrupts import unwatched
 from ..ir.constants.int8_rows import CACHES
 from .console import make_console
 from .json_report import json_options, report, wants_json
-from .shared_options import device_options, session_kwargs
+from .shared_options import device_options, kernels_option, session_kwargs
 
 if TYPE_CHECKING:
     from ..llm.generator import Generator
@@ -27,6 +27,7 @@ _SAMPLED = "  [default: the model's generation_config.json]"
 
 @click.command()
 @click.argument("model", type=click.Path())
+@kernels_option
 @click.option("-p", "--prompt", default=None, help="Text to continue.  [default: read from the standard input]")
 @click.option(
     "--chat", is_flag=True, help="Treat the prompt as a user's message; without -p, each line of the standard input."

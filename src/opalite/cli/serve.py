@@ -21,11 +21,12 @@ from .serve_options import (
     server_settings,
     telemetry_options,
 )
-from .shared_options import Real
+from .shared_options import Real, kernels_option
 
 
 @click.command()
 @click.argument("models", nargs=-1, metavar="[[NAME=]MODEL]...", type=click.Path())
+@kernels_option
 @engine_options
 @http_options
 @grpc_options

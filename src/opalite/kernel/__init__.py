@@ -27,7 +27,7 @@ from ..errors import PluginError
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value
 from ..ir.load_plugins import load_plugin
-from ..ir.place import FLAT, Layout, packed
+from ..ir.place import FLAT, IMAGE, Layout, packed
 from ..ir.tensor_type import TensorType
 from ..kernels.kernel import Binding, Kernel, Problem, flat_binding, uniform_binding
 from ..kernels.launch import STORAGE, Launch, Local, Scratch, Weight, ceil_div, make_table
@@ -39,6 +39,7 @@ from .register_operator import register_operator
 
 __all__ = [
     "FLAT",
+    "IMAGE",
     "STORAGE",
     "Binding",
     "Case",

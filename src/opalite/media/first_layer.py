@@ -80,10 +80,9 @@ def first_layer(graph: Graph, name: str, layout: str, channels: int) -> FirstLay
     layout: of the input, with or without N.
     """
     entry = next((v for v in graph.inputs if v.name == name), None)
-    if entry is None or not entry.type.dtype.is_float:
+    if entry is None or not entry.type.dtype.is_float or "C" not in layout:
         return None
-    shape = entry.type.shape
-    rows, columns = shape[-2:] if "CHW" in layout else shape[-3:-1]
+    rows, columns = (entry.type.shape[layout.index(axis)] for axis in "HW")
     return _measure(graph, entry, layout, channels, SIDE, SIDE) or _measure(
         graph, entry, layout, channels, int(rows), int(columns)
     )  # some operators hold sizes in their attributes

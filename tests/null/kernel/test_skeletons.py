@@ -10,6 +10,7 @@ import pytest
 
 from opalite.errors import InputError
 from opalite.ir.device.device_descriptions import read_description
+from opalite.ir.dtype import DType
 from opalite.ir.load_plugins import load_plugin
 from opalite.kernel.find_node import UnknownNode, find_node
 from opalite.kernel.write_skeleton import make_skeleton, write_skeleton
@@ -90,3 +91,22 @@ def test_a_kernel_with_constants_and_an_epilogue(tmp_path: Path) -> None:
     path, *_ = write_skeleton(found, tmp_path)
     (case,) = load_plugin(str(path)).CASES
     assert case.node(case.arrays()).epilogue is not None
+
+
+def test_open_sizes_in_attributes_are_hints(tmp_path: Path) -> None:
+    head = '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 6] x) => (float[N, 2] y) '
+    text = head + "<int64[1] a = {1}, int64[1] b = {3}> { c = Exp(x) d = Slice(c, a, b, a) y = Softmax(d) }"
+    (tmp_path / "slice.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    found = make_skeleton("mine", find_node(tmp_path / "slice.onnx", "Slice", DEVICE, {"x": (4, 6)}), DEVICE)
+    assert "sizes=(4, 2)" in found.files["mine.py"]
+    path, *_ = write_skeleton(found, tmp_path)
+    assert load_plugin(str(path)).CASES[0].types[0] == (DType.FLOAT32, (4, 6))
+
+
+def test_lengths_grow_until_the_model_can_be_imported(tmp_path: Path) -> None:
+    head = '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 1, T] x) => (float[1, 1, S] y) '
+    text = head + f"<float[1, 1, 40] w = {{{', '.join(['1.0'] * 40)}}}> {{ y = Conv(x, w) }}"
+    (tmp_path / "sound.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    node = find_node(tmp_path / "sound.onnx", "Conv", DEVICE, {})
+    assert not isinstance(node, UnknownNode)
+    assert node.x.shape[-1] > 39

@@ -14,9 +14,11 @@ from PIL import Image
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from opalite.errors import InputError
 from opalite.ir.dtype import DType
+from opalite.ir.graph import Graph, Value
+from opalite.ir.tensor_type import TensorType
 from opalite.media import picture_reader
 from opalite.media.answer_check import choose_by_answers
-from opalite.media.first_layer import FirstLayer, import_at, photograph_like
+from opalite.media.first_layer import FirstLayer, first_layer, import_at, photograph_like
 from opalite.media.input_spec import InputSpec
 from opalite.media.picture_input import PictureShape, is_picture, open_picture, picture_shape
 from opalite.media.preprocess import IMAGENET_MEAN, IMAGENET_STD, PRESETS, Preprocess, find_preprocess
@@ -344,3 +346,10 @@ def test_the_model_is_imported_once_for_a_size_and_a_guess(monkeypatch: pytest.M
     reader.preprocess = None
     reader.read(Image.new("RGB", (60, 60)))
     assert asked == [(60, 60)]
+
+
+def test_an_input_without_channels_has_no_first_layer() -> None:
+    graph = Graph("matrix")
+    graph.inputs = [Value("x", TensorType(DType.FLOAT32, (5, 40)))]
+    for layout in ("HW", "NHW", ""):
+        assert first_layer(graph, "x", layout, 1) is None
