@@ -206,3 +206,7 @@ def test_a_bundle_for_a_description_runs_on_that_device(model: str, tmp_path: Pa
     refused = run("devices", "--export", str(tmp_path / "here.txt"))
     assert refused.exit_code == 1
     assert "a description is a .json file" in refused.output
+    for command in (["inspect"], ["lens"], ["profile", "--plan"]):
+        refused = run(*command, bundle, "--device", "mali_g76")
+        assert refused.exit_code == 1
+        assert "is a bundle, which has one device's plan" in refused.output

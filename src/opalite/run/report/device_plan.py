@@ -16,6 +16,7 @@ from ...ir.graph import Graph
 from ...ir.precision import Precision, PrecisionPolicy
 from ...ir.tensor_type import TensorType
 from ...lazy_dataclass import dataclass
+from ...plan.bundle.bundle import is_bundle
 from ...plan.control_flow import FlowStep, RunLoop, RunProgram, Switch
 from ...plan.program import LaunchStep, MemoryReport, NodeReport, Program
 from ..model.background.plan_graph import compute_largest
@@ -153,6 +154,10 @@ def plan_for_device(
     """
     if isinstance(device, str):
         device = read_description(device)
+    if not isinstance(model, ImportedModel) and is_bundle(model):
+        raise InputError(
+            f"{model!r} is a bundle, which has one device's plan; for {device.title} give the model's file"
+        )
     imported = model if isinstance(model, ImportedModel) else ImportedModel(model)
     given = dict(shapes or {})
     examples = example_shapes(imported.inputs)
