@@ -17,7 +17,7 @@ from ...helpers.lens_browser import Open, until
 CHROMIUM = which("chromium") or which("chromium-browser") or which("google-chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("no Chromium is installed")
