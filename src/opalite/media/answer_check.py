@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from .logits import softmax
 from .placement import GREY
 from .preprocess import PRESETS, Preprocess
 
@@ -43,5 +44,4 @@ def probabilities(scores: Array) -> Array:
     row = np.asarray(scores, np.float64).reshape(-1)
     if row.min() >= 0 and abs(row.sum() - 1) < 1e-2:
         return np.asarray(row)
-    exp = np.exp(row - row.max())
-    return np.asarray(exp / exp.sum())
+    return softmax(row)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .grid_detections import binned_distances, corners_by_distance, steps_from_default_boxes
+from .logits import sigmoid, softmax
 from .results import Boxes
 
 Array = np.ndarray[Any, Any]
@@ -166,7 +167,7 @@ def _with_anchors(arrays: list[Array], size: Size) -> Boxes | None:
             points = numbers[:, 4:].reshape(len(numbers), -1, 2) + centres[:, None]
             boxes = np.concatenate([middle - extent / 2, middle + extent / 2], 1)
             reason = f"boxes with {points.shape[1]} points relative to {len(centres)} anchors"
-            return Boxes(reason, boxes, _sigmoid(logits), np.zeros(len(boxes), int), points)
+            return Boxes(reason, boxes, sigmoid(logits), np.zeros(len(boxes), int), points)
     return None
 
 
@@ -186,12 +187,11 @@ def _boxes_and_scores(arrays: list[Array], size: Size) -> Boxes | None:
         scores, told = scores[:, 1:], told + ", of which the first is the background"
     elif not _within(scores, 0, 1):
         told += ", as logits"
-        odds = np.exp(scores - scores.max(1, keepdims=True))
-        shares = odds / odds.sum(1, keepdims=True)
+        shares = softmax(scores)
         if scores.shape[1] > 1 and (shares.argmax(1) == scores.shape[1] - 1).mean() > 0.5:
             scores, told = shares[:, :-1], told + ", of which the last is 'nothing'"
         else:
-            scores = _sigmoid(scores)
+            scores = sigmoid(scores)
     return _of_scores(boxes, scores, size, told)
 
 
@@ -278,9 +278,5 @@ def _whole(a: Array) -> bool:
     return bool(np.all(a == np.rint(a)))
 
 
-def _sigmoid(a: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-np.clip(a, -80, 80))))
-
-
 def _shares(a: Array) -> Array:
-    return a if _within(a, 0, 1) else _sigmoid(a)
+    return a if _within(a, 0, 1) else sigmoid(a)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .logits import sigmoid, softmax
 from .results import Boxes
 
 Array = np.ndarray[Any, Any]
@@ -43,7 +44,7 @@ def corners_by_distance(outputs: Sequence[Array], size: Size) -> Boxes | None:
             points += [at[:, None] + a.reshape(len(at), -1, 2) * stride for a in others]
         sure = np.concatenate(scores)
         if sure.min() < 0 or sure.max() > 1:
-            sure = 1 / (1 + np.exp(-np.clip(sure, -80, 80)))
+            sure = sigmoid(sure)
         told = f"scores and distances to sides for two boxes of each cell of strides {', '.join(map(str, strides))}"
         marks = np.concatenate(points) if points else None
         return Boxes(told, np.concatenate(boxes), sure, np.zeros(len(sure), int), marks)
@@ -74,8 +75,7 @@ def binned_distances(outputs: Sequence[Array], size: Size) -> Boxes | None:
             scores = np.concatenate([a for group in own for a in group if a.shape[1] != bins])
         if not scores.size or scores.min() < 0 or scores.max() > 1 or (sides.min() >= 0 and sides.max() <= 1):
             continue
-        odds = np.exp(sides.reshape(-1, 4, _BINS) - sides.reshape(-1, 4, _BINS).max(2, keepdims=True))
-        distance = (odds / odds.sum(2, keepdims=True)) @ np.arange(_BINS)
+        distance = softmax(sides.reshape(-1, 4, _BINS)) @ np.arange(_BINS)
         stride_of = np.concatenate([np.full((len(at), 1), stride) for stride, at in grids])
         boxes = _around(np.concatenate([at for _, at in grids]), distance * stride_of)
         told = f"scores of {scores.shape[1]} classes and bins of distances for each cell of strides " + ", ".join(
@@ -105,7 +105,7 @@ def steps_from_default_boxes(outputs: Sequence[Array], size: Size) -> Boxes | No
     middle = centre + by_width[4][:, :2] * move * side
     extent = side * np.exp(np.clip(by_width[4][:, 2:] * grow, -20, 20))
     points = centre[:, None] + by_width[10].reshape(len(boxes), -1, 2) * move * side[:, None]
-    shares = by_width[2] if np.allclose(by_width[2].sum(1), 1, atol=1e-2) else _softmax(by_width[2])
+    shares = by_width[2] if np.allclose(by_width[2].sum(1), 1, atol=1e-2) else softmax(by_width[2])
     corners = np.concatenate([middle - extent / 2, middle + extent / 2], 1)
     told = f"steps from {len(boxes)} default boxes, with points and two shares"
     return Boxes(told, corners, shares[:, 1], np.zeros(len(boxes), int), points)
@@ -126,8 +126,3 @@ def _both(sides: tuple[int, ...], size: Size, stride: int) -> Array:
     """Width and height of the square default boxes of each cell."""
     cells = len(cell_corners(size, stride))
     return np.tile(np.repeat(np.array(sides, np.float64)[:, None], 2, 1), (cells, 1))
-
-
-def _softmax(a: Array) -> Array:
-    odds = np.exp(a - a.max(1, keepdims=True))
-    return np.asarray(odds / odds.sum(1, keepdims=True))
